@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Completes the verbs of spile, the options of each, and what can be completed of their values.
+
+_spile() {
+    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} options
+    COMPREPLY=()
+    if ((COMP_CWORD == 1)); then
+        mapfile -t COMPREPLY < <(compgen -W 'take peek clear simulate replay show --help --version' -- "$current")
+        return
+    fi
+    case ${COMP_WORDS[1]} in
+    take) options='--store --limit --cost --wait --timeout --json --help' ;;
+    peek) options='--store --limit --cost --timeout --json --help' ;;
+    clear) options='--store --limit --simulated --timeout --json --help' ;;
+    simulate) options='--store --limit --cost --timeout --help' ;;
+    replay) options='--limit --by --json --help' ;;
+    show) options='--store --timeout --json --help' ;;
+    *) return ;;
+    esac
+    # A ':' or '=' is a word of its own to bash, so an address or MAX behind one is left to the user.
+    case $previous in
+    --by)
+        mapfile -t COMPREPLY < <(compgen -W 'ip route' -- "$current")
+        return
+        ;;
+    --store)
+        mapfile -t COMPREPLY < <(compgen -W 'memory: lmdb: redis:// redis+unix://' -- "$current")
+        compopt -o nospace
+        return
+        ;;
+    --limit | --cost | --timeout) return ;;
+    esac
+    if [[ $current == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")
+    elif [[ ${COMP_WORDS[1]} == simulate || ${COMP_WORDS[1]} == replay ]]; then
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+        compopt -o filenames
+    fi
+}
+
+complete -F _spile spile

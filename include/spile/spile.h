@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spile decides whether a caller may go ahead now and, if not, exactly when.
+ *
+ * A limit says what is allowed ("1/s,capacity=60"), a limiter is an open store, and a take asks the limiter for `cost`
+ * tokens of the bucket that belongs to a key under a limit. What to know first:
+ *
+ * - Threads: a limiter and a limit may be used by any number of threads at once.
+ * - Fork: a limiter belongs to the process that opened it. In a child every call on it is SPILE_EFORK, except
+ *   spile_close; open a new one there.
+ * - Time: whole milliseconds on the store's clock. memory: the wall clock read at open plus the time since; lmdb: the
+ *   wall clock; redis: the server's clock.
+ * - A take returns > 0 for an answer and < 0 for none, never 0, so no zeroed value lets traffic through.
+ * - No function prints, exits, or starts a thread.
+ */
+#ifndef SPILE_H
+#define SPILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define SPILE_MUST_USE __attribute__((warn_unused_result))
+#else
+#define SPILE_MUST_USE
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Results ---- */
+
+/* Answers of a take or a peek, all above zero. */
+enum {
+  SPILE_OK = 0,      /* work done; never the result of a take or a peek */
+  SPILE_ALLOWED = 1, /* go ahead; the tokens are taken */
+  SPILE_DENIED = 2,  /* not now; nothing is charged */
+  SPILE_NEVER = 3,   /* the cost is above the capacity: no wait helps */
+};
+
+/* Errors, all below zero. A number is never used again for something else. */
+#define SPILE_ERRORS(X)                                                               \
+  X(EINVAL, -1, "an argument is out of range")                                        \
+  X(ENOMEM, -2, "out of memory")                                                      \
+  X(ECONFIG, -3, "a limit, an option or a store address is not valid")                \
+  X(ENOTSUP, -4, "not supported by this build or this store")                         \
+  X(EFORK, -5, "the limiter was opened by another process; open one in this process") \
+  X(EUNAVAILABLE, -6, "the store could not answer")                                   \
+  X(EFULL, -7, "the store has no room for a new bucket")
+
+enum {
+#define SPILE_ERROR_ENUM(name, number, text) SPILE_##name = number,
+  SPILE_ERRORS(SPILE_ERROR_ENUM)
+#undef SPILE_ERROR_ENUM
+};
+
+/* Why a store could not answer: the `store_error` of a decision and the `reason` of an error. */
+#define SPILE_REASONS(X)                                                                                     \
+  X(NONE, 0, "none")                                                                                         \
+  X(TIMEOUT, 1, "timeout")   /* no answer by the deadline; whether a take was charged is not known */        \
+  X(BUSY, 2, "busy")         /* the queue for the store did not move by the deadline; nothing was charged */ \
+  X(CONNECT, 3, "connect")   /* no connection; nothing was charged */                                        \
+  X(CLOSED, 4, "closed")     /* the connection ended before the answer; whether charged is not known */      \
+  X(PROTOCOL, 5, "protocol") /* the answer is not one that the store may give; the connection is closed */   \
+  X(REFUSED, 6, "refused")   /* the server answered with an error of its own; nothing was charged */         \
+  X(READONLY, 7, "readonly") /* the server is a replica; nothing was charged */                              \
+  X(LOADING, 8, "loading")   /* the server is reading its data; nothing was charged */                       \
+  X(OOM, 9, "oom")           /* the server is out of memory; nothing was charged */                          \
+  X(AUTH, 10, "auth")        /* user, password or rights are missing; nothing was charged */                 \
+  X(FOREIGN, 11, "foreign")  /* what is stored under the bucket's key is not ours; it was left as it is */   \
+  X(VERSION, 12, "version")  /* the server or the stored format is too old or too new */                     \
+  X(IO, 13, "io")            /* the operating system refused a read, a write or a commit */                  \
+  X(CORRUPT, 14, "corrupt")  /* stored data is damaged */                                                    \
+  X(RESOLVE, 15, "resolve")  /* the host name has no address */
+
+typedef enum spile_reason {
+#define SPILE_REASON_ENUM(name, number, text) SPILE_REASON_##name = number,
+  SPILE_REASONS(SPILE_REASON_ENUM)
+#undef SPILE_REASON_ENUM
+} spile_reason;
+
+/* The detail of a failure, filled by calls that take a `spile_error *`, which may be NULL. The first failure stays. */
+typedef struct spile_error {
+  int code;          /* a SPILE_E… number; 0 while nothing failed */
+  int reason;        /* a spile_reason; SPILE_REASON_NONE where no store was involved */
+  int column;        /* in a text that was parsed: where, counted from 1; else 0 */
+  char message[240]; /* one line without a line end: what is wrong and what to do */
+} spile_error;
+
+/**
+ * The name of an error or answer, such as "SPILE_EINVAL" or "SPILE_ALLOWED", and what it means in one line.
+ *
+ * @param code  any number; an unknown one gets a constant text
+ * @return a string that lives as long as the program. Thread-safety: safe.
+ */
+const char *spile_code_name(int code);
+const char *spile_code_text(int code);
+
+/** The word of an answer: "allowed", "denied", "never"; "none" for anything else. Thread-safety: safe. */
+const char *spile_outcome_name(int outcome);
+
+/** The word of a reason, such as "timeout"; "unknown" for a number that is not one. Thread-safety: safe. */
+const char *spile_reason_name(int reason);
+
+/** The library's version as "MAJOR.MINOR.PATCH". Thread-safety: safe. */
+const char *spile_version(void);
+
+/* ---- Limits ---- */
+
+#define SPILE_KEY_LEN_MAX 4096           /* bytes of a key */
+#define SPILE_NAME_LEN_MAX 255           /* bytes of a limit's name */
+#define SPILE_REQUESTS_MAX 64            /* requests in one take_all */
+#define SPILE_TIME_MAX_MS 10000000000000 /* the latest time a caller may give, in the year 2286 */
+
+/* What a new key gets when the store has no room for its bucket. Known keys are not concerned. */
+typedef enum spile_on_full {
+  SPILE_ON_FULL_CLOSED = 0, /* denied */
+  SPILE_ON_FULL_OPEN = 1,   /* allowed, not counted */
+  SPILE_ON_FULL_FAIL = 2,   /* the take returns SPILE_EFULL */
+} spile_on_full;
+
+/* One validated limit: immutable, reference-counted. Thread-safety: safe. */
+typedef struct spile_limit spile_limit;
+
+/* A limit in numbers, for spile_limit_create. */
+typedef struct spile_limit_def {
+  size_t struct_size;       /* set by SPILE_LIMIT_DEF_INIT */
+  const char *name;         /* 1 to SPILE_NAME_LEN_MAX bytes; NULL: "default" */
+  int64_t capacity;         /* tokens, 1 or more: the largest burst */
+  int64_t refill_tokens;    /* tokens that come back, 1 or more … */
+  int64_t refill_period_ms; /* … in this many milliseconds, 1 or more, continuously */
+  int on_full;              /* a spile_on_full */
+} spile_limit_def;
+
+#define SPILE_LIMIT_DEF_INIT \
+  { sizeof(spile_limit_def), NULL, 0, 0, 0, SPILE_ON_FULL_CLOSED }
+
+/**
+ * Makes a limit from its text form: COUNT/PERIOD[,capacity=TOKENS][,name=NAME][,on_full=closed|open|fail].
+ *
+ * "10/s" is 10 tokens a second with a capacity of 10; "1/s,capacity=60"; "0.05/s,capacity=5" (at most 9 decimals, and
+ * then a capacity); "5/15m"; "1000/d,name=day". Units: ms, s, m, h, d. The rate is kept exactly, as a fraction.
+ *
+ * @param out    the limit, owned by the caller (spile_limit_unref); NULL on failure
+ * @param text   NUL-terminated; not kept
+ * @param error  may be NULL; `column` says where in the text
+ * @return SPILE_OK; SPILE_EINVAL, out or text is NULL; SPILE_ECONFIG, the text is not a limit or leaves the bounds
+ *         ((capacity)·P + 1001·N at most 2^53 − 1 with N/P the rate per millisecond in lowest terms, P and the time
+ *         from empty to full at most ten years); SPILE_ENOMEM
+ */
+int spile_limit_parse(spile_limit **out, const char *text, spile_error *error);
+
+/** Makes a limit from numbers. Parameters, results and bounds as spile_limit_parse. */
+int spile_limit_create(spile_limit **out, const spile_limit_def *def, spile_error *error);
+
+/** One more owner of `limit`; returns it. NULL is fine. Thread-safety: safe. */
+spile_limit *spile_limit_ref(spile_limit *limit);
+
+/** One owner less; the last one frees it. NULL is fine. Thread-safety: safe. */
+void spile_limit_unref(spile_limit *limit);
+
+/** The name, which lives as long as the limit, and the capacity in tokens. */
+const char *spile_limit_name(const spile_limit *limit);
+int64_t spile_limit_capacity(const spile_limit *limit);
+
+/** Milliseconds from an empty bucket to a full one, rounded up. */
+int64_t spile_limit_full_time_ms(const spile_limit *limit);
+
+/* ---- Opening a store ---- */
+
+/* An open store with its counters. Thread-safety: safe. After fork: SPILE_EFORK. */
+typedef struct spile_limiter spile_limiter;
+
+typedef enum spile_log_level { SPILE_LOG_ERROR = 1, SPILE_LOG_WARNING = 2, SPILE_LOG_INFO = 3 } spile_log_level;
+
+typedef struct spile_options {
+  size_t struct_size; /* set by SPILE_OPTIONS_INIT */
+
+  /* Longest time one call may spend on the store, in milliseconds, 1 to 3,600,000; 0: 25 for Redis, 1,000 for LMDB. */
+  int64_t timeout_ms;
+
+  /* Set before every key in a shared store, 1 to 64 of A-Z a-z 0-9 - . _ ~; NULL: "rl". */
+  const char *key_prefix;
+
+  /* The time of every decision, 0 to SPILE_TIME_MAX_MS; NULL: the store's own clock. Buckets of a given time are kept
+   * apart from all others in the store, under a mark and the key prefix. Must be thread-safe and must not block. */
+  int64_t (*now_ms)(void *clock);
+  /* How spile_wait waits; NULL: the thread sleeps. */
+  void (*sleep_ms)(void *clock, int64_t ms);
+  void *clock; /* passed to both */
+
+  /* Works as realloc (size 0 frees and returns NULL); NULL: the C library's. Takes of the memory and LMDB stores do
+   * not allocate. Libraries below (hiredis, lmdb) use their own. */
+  void *(*allocate)(void *user, void *block, size_t size);
+  void *allocate_user;
+
+  /* Gets one line without a line end, seldom; NULL: nothing is logged. Must be thread-safe. */
+  void (*log)(void *user, spile_log_level level, const char *line);
+  void *log_user;
+} spile_options;
+
+#define SPILE_OPTIONS_INIT \
+  { sizeof(spile_options), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+
+/**
+ * Opens a store.
+ *
+ *   memory:?keys=N                     in this process; room for N keys (default 100000, 1 to 100000000)
+ *   lmdb:PATH?sync=none|meta|full&map_size=SIZE
+ *                                      a directory that processes of one host share; made if missing
+ *   redis://[USER:PASSWORD@]HOST[:PORT][/DB], redis+unix://PATH[?db=N]
+ *                                      a Redis 7.0 or later, or Valkey
+ *
+ * Opening succeeds while a server is down; the takes then say so. Host names are resolved here, which may block.
+ *
+ * @param out      the limiter, owned by the caller (spile_close); NULL on failure
+ * @param options  NULL: defaults; not kept, except what its pointers for clock, allocator and log point to
+ * @param error    may be NULL
+ * @return SPILE_OK; SPILE_EINVAL, out or uri is NULL or an option is out of range; SPILE_ECONFIG, the address cannot be
+ *         read; SPILE_ENOTSUP, this build lacks the store; SPILE_ENOMEM; SPILE_EUNAVAILABLE, the directory or map
+ *         cannot be opened
+ */
+int spile_open(spile_limiter **out, const char *uri, const spile_options *options, spile_error *error) SPILE_MUST_USE;
+
+/** Closes the store. No call may be under way on it. NULL is fine. May be called in a forked child. */
+void spile_close(spile_limiter *limiter);
+
+/* ---- Asking ---- */
+
+typedef enum spile_decided_by {
+  SPILE_BY_NOBODY = 0, /* no answer: the call returned an error */
+  SPILE_BY_STORE = 1,  /* the store decided */
+  SPILE_BY_FULL = 2,   /* the store had no room for a new bucket: the limit's on_full decided */
+  SPILE_BY_LIMITS = 3, /* the numbers alone decided: never, while the store could not answer */
+} spile_decided_by;
+
+/** The word of a spile_decided_by: "store", "full", "limits"; "nobody" for anything else. */
+const char *spile_decided_by_name(int decided_by);
+
+/* A number of a decision that nobody knows; retry_after_ms of "never" is it as well. */
+#define SPILE_UNKNOWN (-1)
+
+typedef struct spile_decision {
+  int outcome;            /* SPILE_ALLOWED, SPILE_DENIED, SPILE_NEVER; 0 when the call returned an error */
+  int decided_by;         /* a spile_decided_by */
+  int store_error;        /* a spile_reason: why the store did not answer; SPILE_REASON_NONE when it did */
+  uint32_t index;         /* which request decided, counted from 0 */
+  const char *name;       /* the name of the deciding limit; lives as long as the limit */
+  int64_t capacity;       /* tokens, of the deciding limit */
+  int64_t remaining;      /* whole tokens left after the call, 0 to capacity; SPILE_UNKNOWN */
+  int64_t retry_after_ms; /* denied: the same take succeeds then and not 1 ms earlier, if nobody else takes; allowed: 0;
+                             never: SPILE_UNKNOWN */
+  int64_t reset_after_ms; /* milliseconds until the bucket is full; SPILE_UNKNOWN */
+  int64_t delay_ms;       /* wait before going ahead, for limits that space what they admit; else 0 */
+  char detail[128];       /* what the store said when it could not answer; else empty */
+  uint64_t reserved[4];   /* 0 */
+} spile_decision;
+
+/* One of several requests that are decided together. */
+typedef struct spile_request {
+  const spile_limit *limit;
+  const void *key; /* any bytes */
+  size_t key_len;  /* 1 to SPILE_KEY_LEN_MAX */
+  int64_t cost;    /* tokens, 0 or more */
+} spile_request;
+
+/**
+ * True when one token of `key` could be taken; false when not, and on every error.
+ *
+ * @param key  NUL-terminated
+ * May block for the store's timeout.
+ */
+bool spile_allow(spile_limiter *limiter, const spile_limit *limit, const char *key) SPILE_MUST_USE;
+
+/**
+ * Takes `cost` tokens of `key`'s bucket under `limit`, if they are there.
+ *
+ * @param key       any bytes; not kept
+ * @param key_len   bytes, 1 to SPILE_KEY_LEN_MAX
+ * @param cost      tokens; 0 asks whether the bucket is not below zero; above the capacity is SPILE_NEVER
+ * @param decision  written on every result; may be NULL
+ * @return SPILE_ALLOWED, charged; SPILE_DENIED or SPILE_NEVER, nothing charged; SPILE_EINVAL, limiter, limit or key is
+ *         NULL, key_len or cost is out of range, or the given time is; SPILE_EUNAVAILABLE, the store did not answer by
+ *         the deadline (`store_error` and `detail` say why, and whether a charge is possible); SPILE_EFULL, no room for
+ *         the bucket of a limit with on_full "fail"; SPILE_EFORK
+ *
+ * May block for the store's timeout. Allocates nothing (Redis: the command and its answer). Thread-safety: safe.
+ */
+int spile_take(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t cost,
+               spile_decision *decision) SPILE_MUST_USE;
+
+/** Says what a take of `cost` would find, and writes nothing. Parameters and results as spile_take; `remaining` is what
+ * is there now. */
+int spile_peek(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t cost,
+               spile_decision *decision) SPILE_MUST_USE;
+
+/**
+ * Takes from several buckets in one atomic step, all or nothing: if one denies, none is charged.
+ *
+ * Requests that name the same bucket (key, limit name) are summed first; the same bucket under different numbers is an
+ * error. The decision is that of the limit with the longest wait, never beating denied; when allowed, that with the
+ * smallest remaining, then the longest reset, then the first.
+ *
+ * @param requests  1 to SPILE_REQUESTS_MAX
+ * @param decision  written on every result; may be NULL
+ * @param each      NULL, or n decisions: what each request's own limit says; written on every result
+ * @return as spile_take
+ */
+int spile_take_all(spile_limiter *limiter, const spile_request *requests, size_t n, spile_decision *decision,
+                   spile_decision *each) SPILE_MUST_USE;
+
+/** What spile_take_all would find, and writes nothing. */
+int spile_peek_all(spile_limiter *limiter, const spile_request *requests, size_t n, spile_decision *decision,
+                   spile_decision *each) SPILE_MUST_USE;
+
+#define SPILE_FOREVER (-1)
+
+/**
+ * Takes as soon as the tokens are there: sleeps exactly as long as a denial says and asks again, since others take too.
+ *
+ * @param max_ms  longest wait in all, 0 or more, or SPILE_FOREVER. A wait that would pass it ends at once.
+ * @return as spile_take; SPILE_DENIED when max_ms would not be enough, with the wait that is needed in `decision`
+ *
+ * Blocks for max_ms and the store's timeout. Who waits is not queued: a steady stream of others may win every time.
+ */
+int spile_wait(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t cost,
+               int64_t max_ms, spile_decision *decision) SPILE_MUST_USE;
+
+/** spile_wait for several requests, decided as spile_take_all does. */
+int spile_wait_all(spile_limiter *limiter, const spile_request *requests, size_t n, int64_t max_ms,
+                   spile_decision *decision, spile_decision *each) SPILE_MUST_USE;
+
+/* ---- Housekeeping ---- */
+
+/**
+ * Forgets `key`'s bucket under `limit`: it is full again.
+ *
+ * @param error  may be NULL
+ * @return SPILE_OK, also when there was none; SPILE_EINVAL; SPILE_EUNAVAILABLE; SPILE_EFORK
+ */
+int spile_clear(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, spile_error *error);
+
+typedef enum spile_clean_what {
+  SPILE_CLEAN_FULL = 1,      /* buckets that are full again; changes no decision */
+  SPILE_CLEAN_PREFIX = 2,    /* every bucket of this limiter's key prefix whose time was given (options.now_ms) */
+  SPILE_CLEAN_SIMULATED = 3, /* every bucket in the store whose time was given, whatever its prefix */
+} spile_clean_what;
+
+/**
+ * Removes buckets, a few at a time, until none of that kind is left; the deadline is for each step, not for all.
+ *
+ * @param error  may be NULL
+ * @return SPILE_OK; SPILE_EINVAL; SPILE_ENOTSUP, the store does not know how; SPILE_EUNAVAILABLE; SPILE_EFORK
+ */
+int spile_clean(spile_limiter *limiter, spile_clean_what what, spile_error *error);
+
+/* One stored bucket, as spile_each shows it. */
+typedef struct spile_stored {
+  const void *key; /* NULL where the store keeps only a hash of a long key */
+  size_t key_len;
+  const char *name; /* not NUL-terminated; NULL where the key is hashed */
+  size_t name_len;
+  const char *algorithm; /* "token_bucket" */
+  int64_t capacity;      /* the numbers it was last written under … */
+  int64_t refill_tokens; /* … in lowest terms */
+  int64_t refill_period_ms;
+  int64_t remaining;      /* whole tokens now */
+  int64_t reset_after_ms; /* until it is full; 0 when it is */
+  bool simulated;         /* its time was given */
+} spile_stored;
+
+/** Return false to end the walk. The strings live for the call. */
+typedef bool spile_visitor(void *user, const spile_stored *stored);
+
+/**
+ * Shows every stored bucket under this limiter's key prefix; with a store's own clock also simulated ones.
+ *
+ * Buckets that come or go meanwhile may be missed or shown twice.
+ *
+ * @return SPILE_OK; SPILE_EINVAL; SPILE_ENOTSUP; SPILE_EUNAVAILABLE; SPILE_EFORK
+ */
+int spile_each(spile_limiter *limiter, spile_visitor *visit, void *user, spile_error *error);
+
+/* What a limiter did since it was opened. */
+typedef struct spile_counters {
+  size_t struct_size; /* set by SPILE_COUNTERS_INIT */
+  uint64_t allowed;   /* takes by outcome, whoever decided; peeks are not counted */
+  uint64_t denied;
+  uint64_t never;
+  uint64_t full;        /* of these, takes that a new key's on_full decided or failed */
+  uint64_t unavailable; /* takes without an answer */
+} spile_counters;
+
+#define SPILE_COUNTERS_INIT \
+  { sizeof(spile_counters), 0, 0, 0, 0, 0 }
+
+/** Copies the counters. @return SPILE_OK; SPILE_EINVAL; SPILE_EFORK */
+int spile_count(spile_limiter *limiter, spile_counters *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * For whoever writes a store.
+ *
+ * A store keeps buckets and decides about them. Its verb is the whole decision, made in one atomic step: there is no
+ * get and no set, so no store can be raced between the two. What a decision is, how a bucket refills and what is
+ * reported is not the store's to know: it reads and writes a state through the core, or, where the state lives on a
+ * server, answers with a *reading* from which the caller's core makes outcome and waits. Every store therefore reports
+ * alike.
+ *
+ * What wraps a store (a breaker, a cache of denials) is a store too: it implements this table around another one.
+ */
+#ifndef SPILE_SYS_STORE_H
+#define SPILE_SYS_STORE_H
+
+#include <spile/spile.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- What is limited ---- */
+
+typedef enum spile_algorithm { SPILE_TOKEN_BUCKET = 1 } spile_algorithm;
+
+/*
+ * The numbers of a limit in the form that the arithmetic uses. A token is `period_ms` units, a millisecond adds
+ * `refill` units, refill and period_ms have no common factor. Within the bounds refill ≥ 1, (capacity + debt)·period_ms
+ * + 1001·refill ≤ 2^53 − 1, period_ms and the refill from the deepest debt ≤ 315,360,000,000 ms every product the core
+ * makes is exact in int64_t and in a double.
+ */
+typedef struct spile_shape {
+  int64_t capacity;  /* C, tokens */
+  int64_t refill;    /* N, units per millisecond */
+  int64_t period_ms; /* P, units per token */
+  int64_t debt;      /* tokens a bucket may be below zero */
+} spile_shape;
+
+/* A limit as a store sees it; immutable while any call uses it. */
+typedef struct spile_spec {
+  const char *name; /* not NUL-terminated by promise; 1 to SPILE_NAME_LEN_MAX bytes */
+  size_t name_len;
+  spile_algorithm algorithm;
+  spile_on_full on_full;
+  spile_shape shape;
+  uint64_t fingerprint; /* equal specs have equal ones; the reverse must be checked */
+} spile_spec;
+
+/*
+ * What the store read about one bucket, converted to the item's shape. Its meaning belongs to the algorithm.
+ * token_bucket: values[0] is the debt before the take in units, 0 to (capacity + debt)·P + 1000·N; the others are 0.
+ */
+typedef struct spile_reading {
+  int64_t values[4];
+} spile_reading;
+
+/* One bucket of a call. A bucket is named by the key, the name of the spec and its algorithm, never by its numbers. */
+typedef struct spile_item {
+  const void *key;
+  size_t key_len; /* 1 to SPILE_KEY_LEN_MAX */
+  const spile_spec *spec;
+  int64_t cost;          /* 0 or more */
+  spile_reading reading; /* out, written when the call succeeds */
+} spile_item;
+
+typedef enum spile_verb {
+  SPILE_VERB_TAKE = 1, /* charge every item its cost if each has it; else charge none */
+  SPILE_VERB_PEEK = 2, /* read only; nothing is written, whatever is found */
+} spile_verb;
+
+#define SPILE_STORE_TIME (-1) /* for now_ms: the store's own clock */
+
+typedef struct spile_call {
+  spile_verb verb;
+  spile_item *items; /* 1 to SPILE_REQUESTS_MAX, no bucket twice; in a take no cost is above its capacity */
+  size_t n;
+  int64_t now_ms;      /* a given time, 0 to SPILE_TIME_MAX_MS, or SPILE_STORE_TIME */
+  int64_t deadline_ms; /* on the monotonic clock of the environment */
+  size_t full_item;    /* out with SPILE_EFULL: the item that found no room */
+  spile_error *error;  /* never NULL; filled on failure */
+} spile_call;
+
+/* ---- The environment of a store ---- */
+
+/* Everything outside that a store may touch, so that tests and simulators can stand in for it. All thread-safe. */
+typedef struct spile_env {
+  int64_t (*monotonic_ms)(void *user); /* for deadlines */
+  int64_t (*realtime_ms)(void *user);  /* milliseconds since 1970 */
+  /* Fills `size` bytes, unguessable. @return false when the system has none */
+  bool (*random)(void *user, void *bytes, size_t size);
+  void *(*allocate)(void *user, void *block, size_t size); /* as realloc; size 0 frees */
+  void (*log)(void *user, spile_log_level level, const char *line);
+  void *user; /* passed to the first three */
+  void *allocate_user;
+  void *log_user;
+} spile_env;
+
+/* ---- The store ---- */
+
+typedef struct spile_store spile_store;
+
+#define SPILE_STORE_ABI 1
+
+typedef struct spile_store_ops {
+  uint32_t abi;     /* SPILE_STORE_ABI of the header it was written against */
+  const char *name; /* "memory", "lmdb", … */
+  /* The deadline of a call unless the caller sets one; 0: calls never block and are given none. */
+  int64_t timeout_ms;
+
+  /* ABI 1 */
+
+  /**
+   * Must. Decides a call in one atomic step.
+   *
+   * The items fit when each one's reading leaves room for its cost. A take that fits charges every item; one that does
+   * not charges none and writes only, for each item with a cost above 0, a conversion to a new shape or a clock cut
+   * that the reading found; if that write finds no room the denial stands. A peek writes nothing. An absent bucket and
+   * one that is full again are the same.
+   *
+   * May block until call->deadline_ms, not longer. May be called by many threads at once.
+   *
+   * @return SPILE_OK, every reading is written; SPILE_EFULL, a new bucket found no room, full_item says which, nothing
+   *         is charged; SPILE_EUNAVAILABLE, error->reason says why and whether the take may have been charged;
+   *         SPILE_ENOMEM
+   */
+  int (*decide)(spile_store *store, spile_call *call);
+
+  /** Must. Forgets the bucket of an item (cost and reading are not used). @return SPILE_OK, SPILE_EUNAVAILABLE */
+  int (*clear)(spile_store *store, const spile_item *item, int64_t deadline_ms, spile_error *error);
+
+  /**
+   * May. Removes the next few buckets of a kind in bounded time.
+   *
+   * @param now_ms  as in a call
+   * @param again   out: true while there is more to do
+   */
+  int (*clean)(spile_store *store, spile_clean_what what, int64_t now_ms, int64_t deadline_ms, bool *again,
+               spile_error *error);
+
+  /** May. Shows what is stored; see spile_each. */
+  int (*each)(spile_store *store, int64_t now_ms, int64_t timeout_ms, spile_visitor *visit, void *user,
+              spile_error *error);
+
+  /** Must. Frees the store. `forked`: this is a child of the process that opened it; touch nothing that is shared. */
+  void (*close)(spile_store *store, bool forked);
+} spile_store_ops;
+
+/* The first member of every store's own struct. */
+struct spile_store {
+  const spile_store_ops *ops;
+};
+
+/**
+ * Opens a limiter over a store of your own.
+ *
+ * @param store  owned by the limiter from success on: spile_close closes it
+ * @return as spile_open
+ */
+int spile_open_store(spile_limiter **out, spile_store *store, const spile_options *options,
+                     spile_error *error) SPILE_MUST_USE;
+
+/** The spec of a limit; lives as long as the limit. */
+const spile_spec *spile_limit_spec(const spile_limit *limit);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,295 @@
+-- SPDX-License-Identifier: Apache-2.0
+--
+-- One take, decided on the server in one atomic step: the authority for every client that shares its buckets.
+--
+-- The decision is that of src/core/bucket.c, with its names and in its order; a change here is a change there. A bucket
+-- is a string whose expiry is the instant at which the bucket is full again and one second more, for clocks that
+-- disagree. The value is the shape it was written under, 'capacity:N:P:' or 'capacity:N:P:debt:' where debt is not 0,
+-- followed by the remainder of that instant in 1/N ms where it is not 0. So a bucket that is full needs no entry,
+-- reading one needs no TIME (now = PEXPIRETIME - PTTL), and a denial is only a read. Another algorithm is another key
+-- and a value that begins with a letter; it gets functions of its own beside the three called bucket_.
+--
+-- KEYS: one a bucket, none twice.
+-- ARGV: four a bucket: its shape as text, the cost c*P, the room (capacity - c)*P, and N; then, where the caller gives
+-- the time, that time plus 10^13 ms, so that the server never expires such a bucket by itself.
+-- Reply: the debt before the take in 1/P token under the shape that was asked for; an array of them for several buckets.
+-- The caller's core makes outcome and waits of it. An error reply means that nothing was charged.
+--
+-- Lua numbers are doubles: every integer here stays below 2^53, and becomes text only through '%d'.
+
+local call = redis.call
+local format = string.format
+local floor = math.floor
+local values
+
+-- The short path: one bucket of unchanged shape on the server's own clock. Whatever is unusual falls through.
+if not KEYS[2] and not ARGV[5] then
+  local key, shape = KEYS[1], ARGV[1]
+  local value = call('GET', key)
+  local rem
+  if value == shape then
+    rem = 0
+  elseif value and string.sub(value, 1, #shape) == shape then
+    rem = tonumber(string.match(value, '^[1-9]%d*$', #shape + 1))
+  end
+  if rem then
+    local left_ms = call('PTTL', key)
+    local ahead_ms = left_ms - 1000
+    local cost, room, N = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+    local debt = 0
+    if ahead_ms >= 0 then
+      debt = ahead_ms * N + rem
+    end
+    -- Up to an empty bucket nothing can have to be cut.
+    if left_ms >= 0 and rem < N and debt <= cost + room then
+      if debt > room or cost == 0 then
+        return debt
+      end
+      local after = debt + cost
+      local rem_after = after % N
+      local expires = format('%d', call('PEXPIRETIME', key) - ahead_ms + floor(after / N))
+      if rem_after == rem then
+        -- The value stays, so this needs no memory and works on a server that has none left.
+        call('PEXPIREAT', key, expires)
+      elseif rem_after == 0 then
+        call('SET', key, shape, 'PXAT', expires)
+      else
+        call('SET', key, shape .. format('%d', rem_after), 'PXAT', expires)
+      end
+      return debt
+    end
+  end
+  values = {value}
+end
+
+local EXACT_MAX = 9007199254740991
+local PERIOD_MAX_MS = 315360000000
+local TOLERANCE_MS = 1000
+local match = string.match
+
+-- The numbers of a shape, or nil for a text that is none or leaves the bounds of spile__shape_make in src/core/limit.c.
+local function shape_parse(text)
+  local capacity, N, P = match(text, '^([1-9]%d*):([1-9]%d*):([1-9]%d*):$')
+  local debt = 0
+  if not capacity then
+    capacity, N, P, debt = match(text, '^([1-9]%d*):([1-9]%d*):([1-9]%d*):([1-9]%d*):$')
+    if not capacity then
+      return nil
+    end
+  end
+  capacity, N, P, debt = tonumber(capacity), tonumber(N), tonumber(P), tonumber(debt)
+  local burst = capacity + debt
+  -- Compared before multiplied; a number that is no longer exact is far outside.
+  if P > PERIOD_MAX_MS or burst > floor((EXACT_MAX - (TOLERANCE_MS + 1) * N) / P) or
+      math.ceil(burst * P / N) > PERIOD_MAX_MS then
+    return nil
+  end
+  local a, b = N, P
+  while b ~= 0 do
+    a, b = b, a % b
+  end
+  if a ~= 1 then
+    return nil
+  end
+  return capacity, N, P, debt
+end
+
+-- What is wrong with the four arguments of a bucket, or nil. Asked before a key is written whose shape is not yet there.
+local function bucket_check(shape, cost, room, N)
+  local capacity, shape_N, P = shape_parse(shape)
+  if not capacity then
+    return 'the shape is not capacity:N:P: or capacity:N:P:debt: within the bounds'
+  end
+  if not match(cost, '^%d+$') or not match(room, '^%d+$') or not match(N, '^%d+$') then
+    return 'cost, room and N are whole numbers'
+  end
+  if tonumber(N) ~= shape_N then
+    return 'N is not that of the shape'
+  end
+  if tonumber(cost) % P ~= 0 or tonumber(cost) + tonumber(room) ~= capacity * P then
+    return 'cost and room are not whole tokens that add up to the capacity'
+  end
+  return nil
+end
+
+-- floor(fraction * P / old_P): rescale of bucket.c, with the period in three digits of 13 bits.
+local function rescale(fraction, P, old_P)
+  local quotient, rest = 0, 0
+  for shift = 2, 0, -1 do
+    local digit = floor(P / 8192 ^ shift) % 8192
+    local x = rest * 8192 + fraction * digit
+    quotient = quotient * 8192 + floor(x / old_P)
+    rest = x % old_P
+  end
+  return quotient
+end
+
+-- Reads a bucket under `shape`: its debt, and whether it has to be written though nothing is charged (another shape, a
+-- clock cut). nil and an error text when the value is not ours.
+local function bucket_read(shape, value, left_ms)
+  local old_shape, rem = match(value, '^(%d+:%d+:%d+:)(%d*)$')
+  if not old_shape then
+    old_shape, rem = match(value, '^(%d+:%d+:%d+:%d+:)(%d*)$')
+  end
+  if not old_shape then
+    if match(value, '^%a') then
+      return nil, 'VERSION the bucket was written in a later format'
+    end
+    return nil, 'FOREIGN the value is not a bucket'
+  end
+  local old_capacity, old_N, old_P, old_debt = shape_parse(old_shape)
+  if not old_capacity or match(rem, '^0') then
+    return nil, 'FOREIGN the value is not a bucket within the bounds'
+  end
+  rem = rem == '' and 0 or tonumber(rem)
+  if rem >= old_N then
+    return nil, 'FOREIGN the remainder is not below N'
+  end
+
+  local ahead_ms = left_ms - TOLERANCE_MS
+  if ahead_ms < 0 then
+    return 0, false
+  end
+  local debt, rewrite
+  local deepest = (old_capacity + old_debt) * old_P
+  if ahead_ms <= floor(deepest / old_N) + TOLERANCE_MS then
+    debt = ahead_ms * old_N + rem
+  end
+  if not debt or debt > deepest + TOLERANCE_MS * old_N then
+    debt, rewrite = old_capacity * old_P, true
+  end
+  if debt == 0 or old_shape == shape then
+    return debt, rewrite
+  end
+
+  local capacity, _, P, debt_max = shape_parse(shape)
+  local level = old_capacity * old_P - debt
+  local tokens = floor(level / old_P)
+  local fraction = level - tokens * old_P
+  if tokens >= capacity then
+    return 0, true
+  end
+  if tokens < -debt_max then
+    return (capacity + debt_max) * P, true
+  end
+  return capacity * P - (tokens * P + rescale(fraction, P, old_P)), true
+end
+
+local n = #KEYS
+local given_ms = ARGV[4 * n + 1]
+if n == 0 or #ARGV < 4 * n or #ARGV > 4 * n + 1 then
+  return redis.error_reply('ERR spile: there are four arguments a key and at most a time behind them')
+end
+if given_ms then
+  given_ms = match(given_ms, '^%d+$') and tonumber(given_ms) or 0
+  if given_ms < 1e13 or given_ms > 2e13 then
+    return redis.error_reply('ERR spile: a given time is from 10^13 to 2*10^13')
+  end
+end
+if not values then
+  values = n == 1 and {call('GET', KEYS[1])} or call('MGET', unpack(KEYS))
+end
+
+-- How long each key has to live, as the clock of this call sees it; nil for a key that is not there.
+local lefts_ms = {}
+local debts = {}
+local rewrites = {}
+local fits = true
+local clock = given_ms and 'PEXPIRETIME' or 'PTTL'
+for i = 1, n do
+  local at = 4 * i
+  local shape, cost, room, N = ARGV[at - 3], ARGV[at - 2], ARGV[at - 1], ARGV[at]
+  local value = values[i]
+  -- MGET reads a key of another type as absent, GET does not.
+  local left_ms = (value or n > 1) and call(clock, KEYS[i]) or -2
+  local debt, rewrite = 0, false
+  local known, rem = false, nil
+  if not value then
+    if left_ms ~= -2 then
+      return redis.error_reply('FOREIGN the key does not hold a string')
+    end
+  else
+    if left_ms < 0 or left_ms > EXACT_MAX then
+      return redis.error_reply('FOREIGN the key does not expire as a bucket does')
+    end
+    if given_ms then
+      left_ms = left_ms - given_ms
+    end
+    lefts_ms[i] = left_ms
+    if value == shape then
+      rem = 0
+    elseif string.sub(value, 1, #shape) == shape then
+      rem = tonumber(match(value, '^[1-9]%d*$', #shape + 1))
+    end
+  end
+  if rem then
+    if left_ms >= TOLERANCE_MS then
+      debt = (left_ms - TOLERANCE_MS) * N + rem
+    end
+    known = rem < tonumber(N) and debt <= cost + room
+  end
+  if not known then
+    local fault = bucket_check(shape, cost, room, N)
+    if fault then
+      return redis.error_reply('ERR spile: ' .. fault)
+    end
+    debt = 0
+    if value then
+      debt, rewrite = bucket_read(shape, value, left_ms)
+      if not debt then
+        return redis.error_reply(rewrite)
+      end
+    end
+  end
+  debts[i] = debt
+  rewrites[i] = rewrite
+  if debt > tonumber(room) then
+    fits = false
+  end
+end
+
+-- Writes bucket i with a debt above 0. One command sets value and expiry, so no bucket is ever without an end.
+local function bucket_write(write, i, debt)
+  local key, shape, N = KEYS[i], ARGV[4 * i - 3], tonumber(ARGV[4 * i])
+  local full_ms = floor(debt / N)
+  local rem = debt % N
+  local value = rem > 0 and shape .. format('%d', rem) or shape
+  local left_ms = lefts_ms[i]
+  local now_ms = given_ms
+  if not now_ms then
+    if not left_ms then
+      return write('PSETEX', key, format('%d', full_ms + TOLERANCE_MS), value)
+    end
+    now_ms = call('PEXPIRETIME', key) - left_ms
+  end
+  local expires = format('%d', now_ms + full_ms + TOLERANCE_MS)
+  if value == values[i] then
+    return write('PEXPIREAT', key, expires)
+  end
+  return write('SET', key, value, 'PXAT', expires)
+end
+
+for i = 1, n do
+  local cost = tonumber(ARGV[4 * i - 2])
+  if cost > 0 then
+    if fits then
+      bucket_write(call, i, debts[i] + cost)
+    elseif rewrites[i] then
+      local reply
+      if debts[i] > 0 then
+        reply = bucket_write(redis.pcall, i, debts[i])
+      else
+        reply = redis.pcall('DEL', KEYS[i])
+      end
+      -- A server without memory still denies whom it must; the conversion comes with the next take.
+      if type(reply) == 'table' and reply.err and not string.find(reply.err, 'OOM', 1, true) then
+        return reply
+      end
+    end
+  end
+end
+
+if n == 1 then
+  return debts[1]
+end
+return debts

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The LMDB store: the processes of one host share their buckets through a file, without a daemon.
+ *
+ *   lmdb:PATH?sync=none|meta|full&map_size=SIZE
+ *
+ * What is lost, by sync:
+ *
+ *   none   (default) when a process dies in whatever way: nothing that was answered. When the host goes down without
+ *          the last process having closed the store: everything; the next boot starts empty, says so, and each key may
+ *          take its full capacity once more.
+ *   meta   a host that goes down may lose the last take, and is sound. One write to the disk for each charge.
+ *   full   nothing. Two writes to the disk for each charge.
+ *
+ * A process that is killed inside a take may have charged it without having been able to tell, in every mode.
+ *
+ * A take reads first, in a read-only transaction that needs no lock: a denial changes nothing, so it ends there. Only
+ * what has to be written queues for the lock, which is fair and keeps the call's deadline, and then decides again from
+ * the start, at a new time, in a write transaction. LMDB's own writer lock has neither property, but is then always
+ * free. Who is stopped while it holds the lock stops the others' charges, not their denials.
+ */
+#include <lmdb.h>
+#include <string.h>
+#include <time.h>
+
+#include "backends/address.h"
+#include "backends/lmdb_store.h"
+#include "core/checked.h"
+#include "core/decide.h"
+#include "core/record.h"
+
+#define TIMEOUT_MS 1000
+#define READER_NAP_NS 200000
+#define MAP_SIZE_DEFAULT (INT64_C(1) << 30)
+#define MAP_SIZE_MIN (INT64_C(64) << 10)
+#define MAP_SIZE_MAX (INT64_C(64) << 40)
+
+_Static_assert(SPILE_REQUESTS_MAX <= 64, "a set of items is the bits of a uint64_t");
+_Static_assert(sizeof(size_t) >= 8 || MAP_SIZE_DEFAULT <= INT32_MAX, "the default map fits the address space");
+
+/* What was found about the items of a call; bit i is item i. */
+typedef struct lmdb_found {
+  uint64_t absent;
+  uint64_t rewrite; /* not what shape and clock make of it */
+  uint64_t charged; /* cost above 0 */
+  bool fits;
+} lmdb_found;
+
+/* What a take has to write: every charge, or else what must not wait. */
+static uint64_t found_writes(const lmdb_found *found) {
+  return found->charged & (found->fits ? ~UINT64_C(0) : found->rewrite);
+}
+
+static int64_t lmdb_now_ms(const spile__lmdb_store *store, const spile_call *call) {
+  return call->now_ms != SPILE_STORE_TIME ? call->now_ms : store->outside->realtime_ms(store->outside->user);
+}
+
+static void lmdb_key(spile__lmdb_key *out, const spile__lmdb_store *store, const spile_item *item) {
+  int kind = store->given_time ? SPILE__LMDB_SIMULATED : SPILE__LMDB_PRODUCTION;
+  spile__lmdb_key_make(out, kind, store->key_prefix, item, store->env->secret);
+}
+
+static int lmdb_unreadable(spile_error *error, spile_reason reason) {
+  return spile__store_fail(error, SPILE_EUNAVAILABLE, reason,
+                           "what LMDB holds about this bucket %s; it was left as it is, clear the bucket to go on",
+                           reason == SPILE_REASON_VERSION   ? "was written by a later version"
+                           : reason == SPILE_REASON_FOREIGN ? "is not ours"
+                                                            : "is damaged");
+}
+
+/* Reads every item as of now_ms. */
+static int lmdb_read(const spile__lmdb_store *store, MDB_txn *txn, int64_t now_ms, spile_call *call,
+                     lmdb_found *found) {
+  *found = (lmdb_found){0};
+  for (size_t i = 0; i < call->n; i++) {
+    spile_item *item = &call->items[i];
+    const spile_spec *spec = item->spec;
+    uint64_t bit = UINT64_C(1) << i;
+    spile__lmdb_key key;
+    lmdb_key(&key, store, item);
+    MDB_val name = {key.len, key.bytes};
+    MDB_val record;
+    spile__state state;
+    int result = mdb_get(txn, store->env->dbi, &name, &record);
+    if (result != 0 && result != MDB_NOTFOUND)
+      return spile__lmdb_fail(call->error, result, "read a bucket from LMDB");
+    if (result == 0) {
+      spile_reason reason =
+          spile__record_decode(record.mv_data, record.mv_size, spec->algorithm, key.bytes, key.len, &state);
+      if (reason != SPILE_REASON_NONE)
+        return lmdb_unreadable(call->error, reason);
+    } else {
+      found->absent |= bit;
+    }
+    if (spile__item_read(item, result == 0 ? &state : NULL, now_ms))
+      found->rewrite |= bit;
+    if (item->cost > 0)
+      found->charged |= bit;
+  }
+  found->fits = spile__items_fit(call->items, call->n);
+  return SPILE_OK;
+}
+
+/* Writes one item; the reading stays what it was before. @return a result of LMDB */
+static int lmdb_write_item(const spile__lmdb_store *store, MDB_txn *txn, int64_t now_ms, const spile_item *item,
+                           bool charge) {
+  const spile_spec *spec = item->spec;
+  const spile__algorithm *algorithm = spile__algorithm_get(spec->algorithm);
+  spile_reading reading = item->reading;
+  if (charge)
+    algorithm->charge(&spec->shape, &reading, item->cost);
+
+  spile__lmdb_key key;
+  lmdb_key(&key, store, item);
+  MDB_val name = {key.len, key.bytes};
+  spile__state state;
+  if (!algorithm->state(&spec->shape, &reading, now_ms, &state)) {
+    int result = mdb_del(txn, store->env->dbi, &name, NULL);
+    return result == MDB_NOTFOUND ? 0 : result;
+  }
+  unsigned char record[SPILE__RECORD_LEN_MAX];
+  MDB_val value = {spile__record_encode(record, spec->algorithm, &state, key.bytes, key.len), record};
+  return mdb_put(txn, store->env->dbi, &name, &value, 0);
+}
+
+/* Writes what the call has found. @return a result of LMDB */
+static int lmdb_write(const spile__lmdb_store *store, MDB_txn *txn, int64_t now_ms, const spile_call *call,
+                      const lmdb_found *found) {
+  uint64_t writes = found_writes(found);
+  for (size_t i = 0; i < call->n; i++) {
+    if ((writes >> i & 1) == 0)
+      continue;
+    int result = lmdb_write_item(store, txn, now_ms, &call->items[i], found->fits);
+    if (result != 0)
+      return result;
+  }
+  return 0;
+}
+
+/* One attempt under the lock. @return SPILE_OK, an error; or *full: there was no room and nothing is written */
+static int lmdb_attempt(spile__lmdb_store *store, spile_call *call, lmdb_found *found, bool *full) {
+  *full = false;
+  MDB_txn *txn = NULL;
+  int failed = mdb_txn_begin(store->env->mdb, NULL, 0, &txn);
+  if (failed != 0)
+    return spile__lmdb_fail(call->error, failed, "begin a write to LMDB");
+  int64_t now_ms = lmdb_now_ms(store, call);
+  int result = lmdb_read(store, txn, now_ms, call, found);
+  if (result != SPILE_OK || found_writes(found) == 0) {
+    mdb_txn_abort(txn);
+    return result;
+  }
+  failed = lmdb_write(store, txn, now_ms, call, found);
+  if (failed == 0)
+    failed = mdb_txn_commit(txn);
+  else
+    mdb_txn_abort(txn);
+  *full = failed == MDB_MAP_FULL;
+  if (failed == 0 || *full)
+    return SPILE_OK;
+  return spile__lmdb_fail(call->error, failed, "write to LMDB");
+}
+
+/* There was no room, and looking for some did not help. */
+static int lmdb_full(spile_call *call, const lmdb_found *found) {
+  if (!found->fits)
+    return SPILE_OK; /* a denial stands; what it would have corrected is corrected later */
+  uint64_t fresh = found->absent & found->charged;
+  if (fresh == 0)
+    return spile__store_fail(call->error, SPILE_EUNAVAILABLE, SPILE_REASON_BUSY,
+                             "a process that is stopped while it reads holds the free pages of the LMDB map; let it go "
+                             "on or end it, or open with a larger map_size");
+  call->full_item = (size_t)__builtin_ctzll(fresh);
+  return spile__store_fail(call->error, SPILE_EFULL, SPILE_REASON_NONE,
+                           "the LMDB map has no room for a new bucket; open with a larger map_size");
+}
+
+/* Whether there is room for the buckets that a call adds. */
+static bool lmdb_has_room(const spile__lmdb_store *store, const lmdb_found *found) {
+  bool adds = found->fits && (found->absent & found->charged) != 0;
+  return !adds || spile__lmdb_env_has_room(store->env);
+}
+
+/*
+ * Decides under the lock, where `found` is what was read before it.
+ *
+ * A write needs pages that no reader may still be looking at. A reader that lost its processor in the middle can keep
+ * all those that were freed since, and gives them back in some milliseconds: that is waited for. A dead one is struck
+ * from the table.
+ */
+static int lmdb_take(spile__lmdb_store *store, spile_call *call, lmdb_found *found) {
+  const spile_env *outside = store->outside;
+  bool room = lmdb_has_room(store, found);
+  for (bool first = true;; first = false) {
+    bool full = true;
+    int result = room ? lmdb_attempt(store, call, found, &full) : SPILE_OK;
+    if (result != SPILE_OK)
+      return result;
+    if (!full)
+      break;
+    if (first) {
+      spile__lmdb_make_room(store, lmdb_now_ms(store, call));
+    } else {
+      if (!room || !found->fits || outside->monotonic_ms(outside->user) >= call->deadline_ms)
+        return lmdb_full(call, found);
+      (void)nanosleep(&(struct timespec){.tv_nsec = READER_NAP_NS}, NULL);
+      (void)mdb_reader_check(store->env->mdb, NULL);
+    }
+    room = lmdb_has_room(store, found);
+  }
+  uint64_t fresh = found->absent & found_writes(found);
+  if (fresh != 0)
+    spile__lmdb_sweep(store, (size_t)__builtin_popcountll(fresh));
+  return SPILE_OK;
+}
+
+static int lmdb_decide(spile_store *base, spile_call *call) {
+  spile__lmdb_store *store = (spile__lmdb_store *)base;
+  spile__lmdb_view view;
+  int result = spile__lmdb_view_begin(&view, store->env, store->outside, call->deadline_ms, call->error);
+  if (result != SPILE_OK)
+    return result;
+  lmdb_found found;
+  result = lmdb_read(store, view.txn, lmdb_now_ms(store, call), call, &found);
+  spile__lmdb_view_end(&view, store->env);
+  if (result != SPILE_OK || call->verb == SPILE_VERB_PEEK || found_writes(&found) == 0)
+    return result;
+
+  result = spile__lmdb_env_lock(store->env, store->outside, call->deadline_ms, call->error);
+  if (result != SPILE_OK)
+    return result;
+  result = lmdb_take(store, call, &found);
+  spile__lmdb_env_unlock(store->env);
+  return result;
+}
+
+static int lmdb_clear(spile_store *base, const spile_item *item, int64_t deadline_ms, spile_error *error) {
+  spile__lmdb_store *store = (spile__lmdb_store *)base;
+  int result = spile__lmdb_env_lock(store->env, store->outside, deadline_ms, error);
+  if (result != SPILE_OK)
+    return result;
+  spile__lmdb_key key;
+  lmdb_key(&key, store, item);
+  MDB_val name = {key.len, key.bytes};
+  MDB_txn *txn = NULL;
+  int failed = mdb_txn_begin(store->env->mdb, NULL, 0, &txn);
+  if (failed == 0) {
+    failed = mdb_del(txn, store->env->dbi, &name, NULL);
+    if (failed == 0)
+      failed = mdb_txn_commit(txn);
+    else
+      mdb_txn_abort(txn);
+  }
+  spile__lmdb_env_unlock(store->env);
+  return failed == 0 || failed == MDB_NOTFOUND ? SPILE_OK
+                                               : spile__lmdb_fail(error, failed, "remove a bucket from LMDB");
+}
+
+static void lmdb_close(spile_store *base, bool forked) {
+  spile__lmdb_store *store = (spile__lmdb_store *)base;
+  const spile_env *outside = store->outside;
+  spile__lmdb_env_close(store->env, forked);
+  (void)outside->allocate(outside->allocate_user, store, 0);
+}
+
+static const spile_store_ops lmdb_ops = {
+    .abi = SPILE_STORE_ABI,
+    .name = "lmdb",
+    .timeout_ms = TIMEOUT_MS,
+    .decide = lmdb_decide,
+    .clear = lmdb_clear,
+    .clean = spile__lmdb_clean,
+    .each = spile__lmdb_each,
+    .close = lmdb_close,
+};
+
+static int lmdb_param(void *user, const char *name, const char *value, spile_error *error) {
+  spile__lmdb_settings *settings = user;
+  static const struct {
+    const char *word;
+    unsigned flags;
+  } modes[] = {{"none", MDB_NOSYNC}, {"meta", MDB_NOMETASYNC}, {"full", 0}};
+  if (strcmp(name, "sync") == 0) {
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+      if (strcmp(value, modes[i].word) == 0) {
+        settings->sync_flags = modes[i].flags;
+        return SPILE_OK;
+      }
+    }
+    return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE, "sync is \"%s\"; write none, meta or full",
+                             value);
+  }
+  if (strcmp(name, "map_size") == 0) {
+    int64_t max = MAP_SIZE_MAX < (int64_t)(SIZE_MAX / 4) ? MAP_SIZE_MAX : (int64_t)(SIZE_MAX / 4);
+    if (spile__size_parse(value, MAP_SIZE_MIN, max, &settings->map_size))
+      return SPILE_OK;
+    return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
+                             "map_size is \"%s\"; write a size from 64KiB on, such as 256MiB or 1GiB", value);
+  }
+  return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
+                           "lmdb: has no parameter \"%s\"; the parameters are sync and map_size", name);
+}
+
+int spile__lmdb_open(spile_store **out, const spile__store_config *config, spile_error *error) {
+  *out = NULL;
+  const spile_env *outside = config->env;
+  spile__lmdb_settings settings = {.sync_flags = MDB_NOSYNC, .map_size = MAP_SIZE_DEFAULT};
+  int result =
+      spile__address_split(config->address, settings.path, sizeof(settings.path), lmdb_param, &settings, error);
+  if (result != SPILE_OK)
+    return result;
+  if (settings.path[0] == '\0')
+    return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
+                             "lmdb: needs a directory, as in lmdb:/var/lib/NAME");
+
+  spile__lmdb_store *store = outside->allocate(outside->allocate_user, NULL, sizeof(*store));
+  if (store == NULL)
+    return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE, "out of memory for an LMDB store");
+  memset(store, 0, sizeof(*store));
+  store->base.ops = &lmdb_ops;
+  store->outside = outside;
+  store->key_prefix = config->key_prefix;
+  store->given_time = config->given_time;
+  atomic_init(&store->clean_anew, false);
+  result = spile__lmdb_env_open(&store->env, &settings, config, error);
+  if (result != SPILE_OK) {
+    (void)outside->allocate(outside->allocate_user, store, 0);
+    return result;
+  }
+  *out = &store->base;
+  return SPILE_OK;
+}

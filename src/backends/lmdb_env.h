@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An open LMDB directory, one for each in a process however often it is opened.
+ */
+#ifndef SPILE_BACKENDS_LMDB_ENV_H
+#define SPILE_BACKENDS_LMDB_ENV_H
+
+#include <lmdb.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "backends/backends.h"
+#include "backends/lmdb_side.h"
+
+/* Idle read-only transactions a process keeps, which is how many threads may read at once. */
+#define SPILE__LMDB_READERS 16
+
+typedef struct spile__lmdb_settings {
+  char path[4096];
+  unsigned sync_flags; /* MDB_NOSYNC, MDB_NOMETASYNC or 0 */
+  int64_t map_size;
+} spile__lmdb_settings;
+
+typedef struct spile__lmdb_env {
+  MDB_env *mdb;
+  MDB_dbi dbi;
+  spile__lmdb_side side;
+  uint64_t secret[2]; /* for the hashes of long keys */
+  size_t page_size;
+  size_t pages;   /* in the map */
+  size_t reserve; /* pages that new buckets leave free */
+  _Atomic(MDB_txn *) readers[SPILE__LMDB_READERS];
+  /* Guarded by the lock on the board. */
+  unsigned reader_count;
+  unsigned reader_pause; /* writes until one more reader is tried after a failure */
+  /* Guarded by the registry. */
+  struct spile__lmdb_env *next;
+  unsigned references;
+  dev_t device; /* of LMDB's lock file, which a process must not open twice */
+  ino_t inode;
+  unsigned sync_flags;
+  int64_t map_size;
+} spile__lmdb_env;
+
+/*
+ * Opens a directory, or adds a reference to it when this process has it open.
+ * @return SPILE_OK; SPILE_ECONFIG, it is open with other settings; SPILE_ENOMEM; SPILE_EUNAVAILABLE
+ */
+int spile__lmdb_env_open(spile__lmdb_env **out, const spile__lmdb_settings *settings, const spile__store_config *config,
+                         spile_error *error);
+
+/* Drops a reference. NULL is fine. `forked`: the env was opened by a process that this one is a fork of. */
+void spile__lmdb_env_close(spile__lmdb_env *env, bool forked);
+
+/*
+ * The lock before any write. @return SPILE_OK; SPILE_EUNAVAILABLE with reason BUSY at the deadline
+ */
+int spile__lmdb_env_lock(spile__lmdb_env *env, const spile_env *outside, int64_t deadline_ms, spile_error *error);
+void spile__lmdb_env_unlock(spile__lmdb_env *env);
+
+/* An idle read-only transaction, made to see the latest commit; NULL when there is none. Give it back. */
+MDB_txn *spile__lmdb_reader_take(spile__lmdb_env *env);
+void spile__lmdb_reader_give(spile__lmdb_env *env, MDB_txn *txn);
+
+/* The database as it is now, to read. */
+typedef struct spile__lmdb_view {
+  MDB_txn *txn;
+  bool locked; /* no reader was to be had, so it is a write transaction under the lock */
+} spile__lmdb_view;
+
+int spile__lmdb_view_begin(spile__lmdb_view *view, spile__lmdb_env *env, const spile_env *outside, int64_t deadline_ms,
+                           spile_error *error);
+void spile__lmdb_view_end(spile__lmdb_view *view, spile__lmdb_env *env);
+
+/*
+ * Whether the pages left allow a new bucket: known keys and cleaning need some of them. Without a reader to look with
+ * it says yes; the write will tell.
+ */
+bool spile__lmdb_env_has_room(spile__lmdb_env *env);
+
+/* Fills the error from a result of LMDB, with `what` could not be done, and returns SPILE_EUNAVAILABLE. */
+int spile__lmdb_fail(spile_error *error, int result, const char *what);
+
+#endif

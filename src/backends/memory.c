@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory store: buckets of one process in a table that is mapped at open and never grows.
+ *
+ * The common call, one token bucket whose limit has not changed, is one look at one cache line and one compare-and-swap
+ * of its word, and a denial not even that: it only reads. Everything else (several buckets, a changed limit, a clock
+ * cut, a refill too fine for the word) locks its entries for a moment and goes through the algorithm's table.
+ *
+ * A call for several buckets locks their entries one after the other and waits for none: if one is taken, it gives all
+ * back and begins again. So no two calls can wait for each other, in whatever order they come.
+ *
+ * Time is the wall clock as it was at open plus the monotonic time since, so steps of the wall clock do not concern it.
+ */
+#include "backends/memory.h"
+
+#include <string.h>
+
+#include "backends/address.h"
+#include "backends/backends.h"
+#include "backends/memory_table.h"
+#include "core/bucket.h"
+#include "core/decide.h"
+
+#define KEYS_DEFAULT 100000
+#define KEYS_MAX 100000000
+
+typedef struct memory_store {
+  spile_store base;
+  const spile_env *env;
+  int64_t offset_ms; /* wall clock minus monotonic clock at open */
+  memory_table table;
+  atomic_size_t clean_at;
+} memory_store;
+
+static memory_store *memory_of(spile_store *store) {
+  return (memory_store *)(void *)((char *)store - offsetof(memory_store, base));
+}
+
+static int64_t memory_now(const memory_store *memory, int64_t given_ms) {
+  if (given_ms != SPILE_STORE_TIME)
+    return given_ms;
+  int64_t now_ms = memory->offset_ms + memory->env->monotonic_ms(memory->env->user);
+  return now_ms < 0 ? 0 : now_ms > SPILE_TIME_MAX_MS ? SPILE_TIME_MAX_MS : now_ms;
+}
+
+static int no_room(spile_call *call, size_t item) {
+  call->full_item = item;
+  return spile__store_fail(call->error, SPILE_EFULL, SPILE_REASON_NONE,
+                           "the memory store has no room for another key; open it with a larger keys=");
+}
+
+/* ---- One bucket ---- */
+
+/* The general form under the lock: any algorithm, any shape. @return false: the entry has changed, look again */
+static bool entry_take(const memory_table *table, memory_entry *entry, uint64_t word, const memory_probe *probe,
+                       spile_item *item, int64_t now_ms) {
+  if (!spile__memory_lock(entry, word))
+    return false;
+  const spile__algorithm *algorithm = spile__algorithm_get(item->spec->algorithm);
+  spile__state state;
+  spile__memory_state(table, entry, word, &state);
+  bool rewrite = spile__item_read(item, &state, now_ms);
+  spile_reading after = item->reading;
+  bool fits = algorithm->fits(&item->spec->shape, &after, item->cost);
+  if (fits)
+    algorithm->charge(&item->spec->shape, &after, item->cost);
+  if (fits || rewrite)
+    spile__memory_unlock_with(entry, word, probe->limit,
+                              algorithm->state(&item->spec->shape, &after, now_ms, &state) ? &state : NULL);
+  else
+    spile__memory_unlock(entry, word);
+  return true;
+}
+
+/* Reads an entry without a lock. @return false: the entry has changed meanwhile, look again */
+static bool entry_peek(const memory_table *table, memory_entry *entry, uint64_t word, spile_item *item, int64_t now_ms,
+                       bool *rewrite) {
+  spile__state state;
+  spile__memory_state(table, entry, word, &state);
+  *rewrite = spile__item_read(item, &state, now_ms);
+  return atomic_load_explicit(&entry->word, memory_order_acquire) == word;
+}
+
+typedef enum short_path { SHORT_DONE, SHORT_AGAIN, SHORT_NOT } short_path;
+
+/*
+ * The token bucket of unchanged shape, on the word alone. The same decision as bucket.c makes of a state: debt, fit,
+ * and the instant of the new debt.
+ */
+static inline short_path entry_take_short(memory_entry *entry, uint64_t word, const memory_limit *limit,
+                                          spile_item *item, int64_t now_ms) {
+  uint32_t shape = atomic_load_explicit(&entry->shape, memory_order_acquire);
+  if (entry_limit_id(shape) != limit->id || limit->wide)
+    return SHORT_NOT;
+  bool cut;
+  int64_t debt = spile__bucket_debt(&limit->spec.shape, word_full_at_ms(word), word_rem(word), now_ms, &cut);
+  if (cut)
+    return SHORT_NOT;
+  item->reading = (spile_reading){{debt}};
+  if (!spile__bucket_fits(&limit->spec.shape, debt, item->cost))
+    return atomic_load_explicit(&entry->word, memory_order_acquire) == word ? SHORT_DONE : SHORT_AGAIN;
+  int64_t full_at_ms;
+  int64_t rem;
+  spile__bucket_instant(&limit->spec.shape, debt + item->cost * limit->spec.shape.period_ms, now_ms, &full_at_ms, &rem);
+  uint64_t next =
+      (word & UINT64_C(7) << WORD_GENERATION_SHIFT) | (uint64_t)rem << WORD_REM_SHIFT | (uint64_t)full_at_ms;
+  return atomic_compare_exchange_strong_explicit(&entry->word, &word, next, memory_order_acq_rel, memory_order_relaxed)
+             ? SHORT_DONE
+             : SHORT_AGAIN;
+}
+
+/* A bucket that is full: charged, it is new. */
+static memory_added entry_add(memory_table *table, const memory_probe *probe, spile_item *item, int64_t now_ms) {
+  memory_entry *entry;
+  uint64_t word;
+  memory_added added = spile__memory_add(table, probe, now_ms, &entry, &word);
+  if (added != MEMORY_ADDED)
+    return added;
+  const spile__algorithm *algorithm = spile__algorithm_get(item->spec->algorithm);
+  spile__state state;
+  (void)spile__item_read(item, NULL, now_ms);
+  spile_reading after = item->reading;
+  algorithm->charge(&item->spec->shape, &after, item->cost);
+  bool stored = algorithm->state(&item->spec->shape, &after, now_ms, &state);
+  spile__memory_unlock_with(entry, word, probe->limit, stored ? &state : NULL);
+  return MEMORY_ADDED;
+}
+
+static int memory_decide_one(memory_store *memory, spile_call *call) {
+  memory_table *table = &memory->table;
+  spile_item *item = call->items;
+  const memory_limit *limit = spile__memory_limit_get(table, item->spec, memory->env);
+  if (limit == NULL)
+    return no_room(call, 0);
+  memory_probe probe;
+  spile__memory_probe_init(&probe, table, limit, item->key, item->key_len);
+  /* The entry is on its way while the clock is read. */
+  spile__memory_prefetch(table, &probe);
+  int64_t now_ms = memory_now(memory, call->now_ms);
+  bool reads_only = call->verb == SPILE_VERB_PEEK || item->cost == 0;
+
+  unsigned turns = 0;
+  for (;; spile__memory_pause(&turns), now_ms = memory_now(memory, call->now_ms)) {
+    uint64_t word;
+    memory_entry *entry = spile__memory_find(table, &probe, &word, NULL);
+    if (reads_only) {
+      bool rewrite;
+      if (entry == NULL) {
+        (void)spile__item_read(item, NULL, now_ms);
+        return SPILE_OK;
+      }
+      if (entry_peek(table, entry, word, item, now_ms, &rewrite))
+        return SPILE_OK;
+    } else if (entry == NULL) {
+      switch (entry_add(table, &probe, item, now_ms)) {
+      case MEMORY_ADDED:
+        return SPILE_OK;
+      case MEMORY_NO_ROOM:
+        return no_room(call, 0);
+      case MEMORY_FOUND:
+        break;
+      }
+    } else {
+      short_path done = SHORT_NOT;
+      if (item->spec->algorithm == SPILE_TOKEN_BUCKET)
+        done = entry_take_short(entry, word, limit, item, now_ms);
+      if (done == SHORT_DONE || (done == SHORT_NOT && entry_take(table, entry, word, &probe, item, now_ms)))
+        return SPILE_OK;
+    }
+  }
+}
+
+/* ---- Several buckets ---- */
+
+typedef struct memory_vector {
+  memory_probe probes[SPILE_REQUESTS_MAX];
+  memory_entry *entries[SPILE_REQUESTS_MAX]; /* NULL: there is none */
+  uint64_t words[SPILE_REQUESTS_MAX];
+  bool fresh[SPILE_REQUESTS_MAX];  /* added by this call: its bucket is full, whatever the word was */
+  size_t held[SPILE_REQUESTS_MAX]; /* items whose entry is locked */
+  size_t held_count;
+} memory_vector;
+
+/*
+ * Reads every bucket without a lock.
+ * @return true when a take would have to write something that is not a charge
+ */
+static bool vector_read(memory_store *memory, memory_vector *vector, spile_call *call, int64_t now_ms) {
+  bool rewrites = false;
+  for (size_t i = 0; i < call->n; i++) {
+    spile_item *item = &call->items[i];
+    bool rewrite = false;
+    unsigned turns = 0;
+    for (;; spile__memory_pause(&turns)) {
+      vector->entries[i] = spile__memory_find(&memory->table, &vector->probes[i], &vector->words[i], NULL);
+      if (vector->entries[i] != NULL) {
+        if (!entry_peek(&memory->table, vector->entries[i], vector->words[i], item, now_ms, &rewrite))
+          continue;
+      } else {
+        (void)spile__item_read(item, NULL, now_ms);
+      }
+      break;
+    }
+    rewrites = rewrites || (rewrite && item->cost > 0);
+  }
+  return rewrites;
+}
+
+/* Gives back what is held: fresh entries as full buckets, the others as they were. */
+static void vector_release(memory_vector *vector) {
+  while (vector->held_count > 0) {
+    size_t i = vector->held[--vector->held_count];
+    if (vector->fresh[i])
+      spile__memory_unlock_with(vector->entries[i], vector->words[i], vector->probes[i].limit, NULL);
+    else
+      spile__memory_unlock(vector->entries[i], vector->words[i]);
+  }
+}
+
+/*
+ * Locks the entry of every item that was found, and adds those that are missing.
+ * @return MEMORY_ADDED, all are held; MEMORY_FOUND, an entry has changed or is taken, begin again; MEMORY_NO_ROOM for
+ *         item *at. Nothing is held in the last two.
+ */
+static memory_added vector_hold(memory_store *memory, memory_vector *vector, const spile_call *call, int64_t now_ms,
+                                size_t *at) {
+  memory_added held = MEMORY_ADDED;
+  vector->held_count = 0;
+  for (size_t i = 0; i < call->n && held == MEMORY_ADDED; i++) {
+    vector->fresh[i] = vector->entries[i] == NULL;
+    *at = i;
+    if (vector->fresh[i] && call->items[i].cost == 0)
+      continue;
+    if (vector->fresh[i])
+      held = spile__memory_add(&memory->table, &vector->probes[i], now_ms, &vector->entries[i], &vector->words[i]);
+    else
+      held = spile__memory_lock(vector->entries[i], vector->words[i]) ? MEMORY_ADDED : MEMORY_FOUND;
+    if (held == MEMORY_ADDED)
+      vector->held[vector->held_count++] = i;
+  }
+  if (held != MEMORY_ADDED)
+    vector_release(vector);
+  return held;
+}
+
+/* Decides over entries that are held, and gives them back. */
+static void vector_decide(memory_store *memory, memory_vector *vector, spile_call *call, int64_t now_ms) {
+  bool rewrite[SPILE_REQUESTS_MAX] = {false};
+  for (size_t i = 0; i < call->n; i++) {
+    spile__state state;
+    if (!vector->fresh[i])
+      spile__memory_state(&memory->table, vector->entries[i], vector->words[i], &state);
+    rewrite[i] = spile__item_read(&call->items[i], vector->fresh[i] ? NULL : &state, now_ms);
+  }
+  bool fit = spile__items_fit(call->items, call->n);
+  for (size_t j = 0; j < vector->held_count; j++) {
+    size_t i = vector->held[j];
+    const spile_item *item = &call->items[i];
+    if (item->cost == 0 || (!fit && !rewrite[i]))
+      continue;
+    const spile__algorithm *algorithm = spile__algorithm_get(item->spec->algorithm);
+    spile_reading after = item->reading;
+    spile__state state;
+    if (fit)
+      algorithm->charge(&item->spec->shape, &after, item->cost);
+    bool stored = algorithm->state(&item->spec->shape, &after, now_ms, &state);
+    spile__memory_unlock_with(vector->entries[i], vector->words[i], vector->probes[i].limit, stored ? &state : NULL);
+    vector->held[j--] = vector->held[--vector->held_count];
+  }
+  vector_release(vector);
+}
+
+static int memory_decide_several(memory_store *memory, spile_call *call) {
+  memory_vector vector;
+  for (size_t i = 0; i < call->n; i++) {
+    const memory_limit *limit = spile__memory_limit_get(&memory->table, call->items[i].spec, memory->env);
+    if (limit == NULL)
+      return no_room(call, i);
+    spile__memory_probe_init(&vector.probes[i], &memory->table, limit, call->items[i].key, call->items[i].key_len);
+    spile__memory_prefetch(&memory->table, &vector.probes[i]);
+  }
+  unsigned turns = 0;
+  for (;; spile__memory_pause(&turns)) {
+    int64_t now_ms = memory_now(memory, call->now_ms);
+    bool rewrites = vector_read(memory, &vector, call, now_ms);
+    bool fit = spile__items_fit(call->items, call->n);
+    /* One bucket that refuses by itself is the answer, and nothing was locked for it. */
+    if (call->verb == SPILE_VERB_PEEK || (!rewrites && !fit))
+      return SPILE_OK;
+    size_t at;
+    switch (vector_hold(memory, &vector, call, now_ms, &at)) {
+    case MEMORY_ADDED:
+      vector_decide(memory, &vector, call, now_ms);
+      return SPILE_OK;
+    case MEMORY_NO_ROOM:
+      /* A denial stands, room or not. */
+      return fit ? no_room(call, at) : SPILE_OK;
+    case MEMORY_FOUND:
+      break;
+    }
+  }
+}
+
+/* ---- The store ---- */
+
+static int memory_decide(spile_store *store, spile_call *call) {
+  memory_store *memory = memory_of(store);
+  return call->n == 1 ? memory_decide_one(memory, call) : memory_decide_several(memory, call);
+}
+
+static int memory_clear(spile_store *store, const spile_item *item, int64_t deadline_ms, spile_error *error) {
+  (void)deadline_ms;
+  memory_store *memory = memory_of(store);
+  const memory_limit *limit = spile__memory_limit_get(&memory->table, item->spec, memory->env);
+  if (limit == NULL)
+    return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE, "the memory store has no room for another limit");
+  memory_probe probe;
+  spile__memory_probe_init(&probe, &memory->table, limit, item->key, item->key_len);
+  unsigned turns = 0;
+  for (;; spile__memory_pause(&turns)) {
+    uint64_t word;
+    memory_entry *entry = spile__memory_find(&memory->table, &probe, &word, NULL);
+    if (entry == NULL)
+      return SPILE_OK;
+    if (spile__memory_lock(entry, word)) {
+      spile__memory_unlock_with(entry, word, limit, NULL);
+      return SPILE_OK;
+    }
+  }
+}
+
+/*
+ * Buckets that are full again need no cleaning: a new key takes their place. All others go only where they are all of a
+ * given time.
+ */
+static int memory_clean(spile_store *store, spile_clean_what what, int64_t now_ms, int64_t deadline_ms, bool *again,
+                        spile_error *error) {
+  (void)now_ms;
+  (void)deadline_ms;
+  (void)error;
+  memory_store *memory = memory_of(store);
+  *again = false;
+  if (what == SPILE_CLEAN_FULL || !memory->table.given_time)
+    return SPILE_OK;
+  size_t at = atomic_load_explicit(&memory->clean_at, memory_order_relaxed);
+  size_t end = at + 4096 < memory->table.entry_count ? at + 4096 : memory->table.entry_count;
+  for (; at < end; at++) {
+    memory_entry *entry = &memory->table.entries[at];
+    if (atomic_load_explicit(&entry->hash, memory_order_acquire) == 0)
+      continue;
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    unsigned turns = 0;
+    while ((word & WORD_LOCKED) != 0 || !spile__memory_lock(entry, word)) {
+      spile__memory_pause(&turns);
+      word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    }
+    uint32_t id = entry_limit_id(atomic_load_explicit(&entry->shape, memory_order_relaxed));
+    spile__memory_unlock_with(entry, word, spile__memory_limit_by_id(&memory->table, id), NULL);
+  }
+  *again = end < memory->table.entry_count;
+  atomic_store_explicit(&memory->clean_at, *again ? end : 0, memory_order_relaxed);
+  return SPILE_OK;
+}
+
+static int memory_each(spile_store *store, int64_t given_ms, int64_t timeout_ms, spile_visitor *visit, void *user,
+                       spile_error *error) {
+  (void)timeout_ms;
+  (void)error;
+  memory_store *memory = memory_of(store);
+  const memory_table *table = &memory->table;
+  unsigned char key[SPILE_KEY_LEN_MAX];
+  for (size_t at = 0; at < table->entry_count; at++) {
+    const memory_entry *entry = &table->entries[at];
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    if (atomic_load_explicit(&entry->hash, memory_order_acquire) == 0 || (word & WORD_LOCKED) != 0)
+      continue;
+    uint32_t id = entry_limit_id(atomic_load_explicit(&entry->shape, memory_order_acquire));
+    size_t key_len = spile__memory_key_copy(table, entry, key);
+    spile__state state;
+    spile__memory_state(table, entry, word, &state);
+    /* Changed meanwhile: shown the next time. */
+    if (atomic_load_explicit(&entry->word, memory_order_acquire) != word)
+      continue;
+    const memory_limit *limit = spile__memory_limit_by_id(table, id);
+    const spile__algorithm *algorithm = spile__algorithm_get(limit->spec.algorithm);
+    spile_reading reading;
+    spile__verdict verdict;
+    (void)algorithm->read(&state.shape, &state, memory_now(memory, given_ms), &reading);
+    algorithm->report(&state.shape, &reading, 0, false, &verdict);
+    if (verdict.reset_after_ms == 0)
+      continue;
+    spile_stored stored = {.key = key,
+                           .key_len = key_len,
+                           .name = limit->spec.name,
+                           .name_len = limit->spec.name_len,
+                           .algorithm = algorithm->name,
+                           .capacity = state.shape.capacity,
+                           .refill_tokens = state.shape.refill,
+                           .refill_period_ms = state.shape.period_ms,
+                           .remaining = verdict.remaining,
+                           .reset_after_ms = verdict.reset_after_ms,
+                           .simulated = table->given_time};
+    if (!visit(user, &stored))
+      break;
+  }
+  return SPILE_OK;
+}
+
+static void memory_close(spile_store *store, bool forked) {
+  (void)forked;
+  memory_store *memory = memory_of(store);
+  spile__memory_table_finish(&memory->table, memory->env);
+  memory->env->allocate(memory->env->allocate_user, memory, 0);
+}
+
+static const spile_store_ops memory_ops = {
+    .abi = SPILE_STORE_ABI,
+    .name = "memory",
+    .timeout_ms = 0,
+    .decide = memory_decide,
+    .clear = memory_clear,
+    .clean = memory_clean,
+    .each = memory_each,
+    .close = memory_close,
+};
+
+/* ---- Opening ---- */
+
+static int memory_param(void *user, const char *name, const char *value, spile_error *error) {
+  int64_t *keys = user;
+  if (strcmp(name, "keys") != 0)
+    return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
+                             "unknown parameter \"%s\" of memory:; known is keys", name);
+  if (!spile__number_parse(value, 1, KEYS_MAX, keys))
+    return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE, "keys=%s is not a whole number from 1 to %d",
+                             value, KEYS_MAX);
+  return SPILE_OK;
+}
+
+int spile__memory_open(spile_store **out, const spile__store_config *config, spile_error *error) {
+  *out = NULL;
+  char path[2];
+  int64_t keys = KEYS_DEFAULT;
+  int result = spile__address_split(config->address, path, sizeof(path), memory_param, &keys, error);
+  if (result != SPILE_OK || path[0] != '\0')
+    return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
+                             "memory: has no path; write memory: or memory:?keys=N");
+  const spile_env *env = config->env;
+  memory_store *memory = env->allocate(env->allocate_user, NULL, sizeof(*memory));
+  if (memory == NULL)
+    return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE, "out of memory for a memory store");
+  *memory = (memory_store){
+      .base = {&memory_ops}, .env = env, .offset_ms = env->realtime_ms(env->user) - env->monotonic_ms(env->user)};
+  if (!spile__memory_table_init(&memory->table, (size_t)keys, config->given_time, env)) {
+    env->allocate(env->allocate_user, memory, 0);
+    return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE,
+                             "no address space for a table of %lld keys, or no random numbers", (long long)keys);
+  }
+  *out = &memory->base;
+  return SPILE_OK;
+}
+
+/* ---- For tests ---- */
+
+static const memory_limit *item_probe(memory_store *memory, const spile_item *item, memory_probe *probe) {
+  const memory_limit *limit = spile__memory_limit_get(&memory->table, item->spec, memory->env);
+  if (limit != NULL)
+    spile__memory_probe_init(probe, &memory->table, limit, item->key, item->key_len);
+  return limit;
+}
+
+size_t spile__memory_probes(spile_store *store, const spile_item *item) {
+  memory_store *memory = memory_of(store);
+  memory_probe probe;
+  uint64_t word;
+  size_t looked = 0;
+  if (item_probe(memory, item, &probe) != NULL)
+    (void)spile__memory_find(&memory->table, &probe, &word, &looked);
+  return looked;
+}
+
+uint64_t spile__memory_hash(spile_store *store, const spile_item *item) {
+  memory_probe probe;
+  return item_probe(memory_of(store), item, &probe) != NULL ? probe.hash : 0;
+}
+
+size_t spile__memory_size(const spile_store *store) {
+  return ((const memory_store *)(const void *)store)->table.map_size;
+}

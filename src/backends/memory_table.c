@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backends/memory_table.h"
+
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/checked.h"
+#include "core/limit.h"
+#include "core/siphash.h"
+
+/* ---- The map ---- */
+
+static size_t round_up(size_t size) {
+  return (size + 4095) & ~(size_t)4095;
+}
+
+bool spile__memory_table_init(memory_table *table, size_t keys, bool given_time, const spile_env *env) {
+  *table = (memory_table){.keys_max = keys, .given_time = given_time, .lines_free = NO_LINE};
+  if (!env->random(env->user, table->secret, sizeof(table->secret)))
+    return false;
+  /*
+   * A third of the entries stays unused. With load a = 2/3 the chance that a key finds its first k entries used falls
+   * as (a·e^(1−a))^k = 0.93^k: 10^-8 at 256, in a table that holds all its keys.
+   */
+  table->entry_count = keys + keys / 2 + 2;
+  table->line_count = (uint32_t)keys;
+  size_t entries_size = round_up(table->entry_count * sizeof(memory_entry));
+  size_t lines_size = round_up(table->line_count * sizeof(memory_line));
+  size_t limit_slots_size = round_up(LIMIT_SLOTS * sizeof(*table->limit_slots));
+  size_t limits_size = round_up(LIMITS_MAX * sizeof(*table->limits));
+  table->map_size = entries_size + lines_size + limit_slots_size + limits_size;
+  /* Pages come as they are used; they are zero, which is an unused entry. */
+  table->map = mmap(NULL, table->map_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (table->map == MAP_FAILED)
+    return false;
+  char *at = table->map;
+  table->entries = (memory_entry *)(void *)at;
+  table->lines = (memory_line *)(void *)(at + entries_size);
+  table->limit_slots = (_Atomic(memory_limit *) *)(void *)(at + entries_size + lines_size);
+  table->limits = (_Atomic(memory_limit *) *)(void *)(at + entries_size + lines_size + limit_slots_size);
+  (void)pthread_mutex_init(&table->lines_lock, NULL);
+  (void)pthread_mutex_init(&table->limits_lock, NULL);
+  for (size_t i = 0; i < STRIPES; i++)
+    (void)pthread_mutex_init(&table->stripes[i], NULL);
+  return true;
+}
+
+void spile__memory_table_finish(memory_table *table, const spile_env *env) {
+  for (uint32_t id = 0; id < table->limit_count; id++)
+    env->allocate(env->allocate_user, atomic_load_explicit(&table->limits[id], memory_order_relaxed), 0);
+  (void)pthread_mutex_destroy(&table->lines_lock);
+  (void)pthread_mutex_destroy(&table->limits_lock);
+  for (size_t i = 0; i < STRIPES; i++)
+    (void)pthread_mutex_destroy(&table->stripes[i]);
+  (void)munmap(table->map, table->map_size);
+}
+
+/* ---- Limits ---- */
+
+const memory_limit *spile__memory_limit_by_id(const memory_table *table, uint32_t id) {
+  return atomic_load_explicit(&table->limits[id], memory_order_acquire);
+}
+
+static bool limit_is(const memory_limit *limit, const spile_spec *spec) {
+  return limit->spec.fingerprint == spec->fingerprint && spile__shape_equal(&limit->spec.shape, &spec->shape) &&
+         spile__spec_same_bucket(&limit->spec, spec);
+}
+
+/* The copy of a spec, or NULL with the slot where it belongs. */
+static const memory_limit *limit_find(const memory_table *table, const spile_spec *spec, size_t *slot) {
+  for (*slot = spec->fingerprint % LIMIT_SLOTS;; *slot = (*slot + 1) % LIMIT_SLOTS) {
+    const memory_limit *limit = atomic_load_explicit(&table->limit_slots[*slot], memory_order_acquire);
+    if (limit == NULL || limit_is(limit, spec))
+      return limit;
+  }
+}
+
+static const memory_limit *limit_add(memory_table *table, const spile_spec *spec, size_t slot, const spile_env *env) {
+  if (table->limit_count == LIMITS_MAX)
+    return NULL;
+  memory_limit *limit = env->allocate(env->allocate_user, NULL, sizeof(*limit) + spec->name_len);
+  if (limit == NULL)
+    return NULL;
+  char *name = (char *)(limit + 1);
+  memcpy(name, spec->name, spec->name_len);
+  *limit = (memory_limit){.spec = *spec, .id = table->limit_count, .wide = spec->shape.refill > (int64_t)WORD_REM_MASK};
+  limit->spec.name = name;
+  limit->bucket_id = limit->id;
+  for (uint32_t id = 0; id < table->limit_count; id++) {
+    if (spile__spec_same_bucket(&spile__memory_limit_by_id(table, id)->spec, spec)) {
+      limit->bucket_id = id;
+      break;
+    }
+  }
+  atomic_store_explicit(&table->limits[limit->id], limit, memory_order_release);
+  table->limit_count++;
+  atomic_store_explicit(&table->limit_slots[slot], limit, memory_order_release);
+  return limit;
+}
+
+const memory_limit *spile__memory_limit_get(memory_table *table, const spile_spec *spec, const spile_env *env) {
+  size_t slot;
+  const memory_limit *limit = limit_find(table, spec, &slot);
+  if (limit != NULL)
+    return limit;
+  (void)pthread_mutex_lock(&table->limits_lock);
+  limit = limit_find(table, spec, &slot);
+  if (limit == NULL)
+    limit = limit_add(table, spec, slot, env);
+  (void)pthread_mutex_unlock(&table->limits_lock);
+  return limit;
+}
+
+/* ---- Keys ---- */
+
+/* Up to eight bytes as a word, zero-padded. */
+static inline uint64_t key_word(const unsigned char *at, size_t left) {
+  uint64_t word = 0;
+  memcpy(&word, at, left < 8 ? left : 8);
+  return word;
+}
+
+void spile__memory_probe_init(memory_probe *probe, const memory_table *table, const memory_limit *limit,
+                              const void *key, size_t key_len) {
+  probe->limit = limit;
+  probe->key = key;
+  probe->key_len = key_len;
+  uint64_t hash = spile__siphash64_pair(table->secret, limit->bucket_id, key, key_len);
+  probe->hash = hash != 0 ? hash : 1;
+  memset(probe->start, 0, sizeof(probe->start));
+  memcpy(probe->start, key, key_len < sizeof(probe->start) ? key_len : sizeof(probe->start));
+}
+
+/* Whether what is behind the inline part of a key is the same. Lines may be changing; then the word tells. */
+static bool tail_is(const memory_table *table, const memory_entry *entry, const memory_probe *probe) {
+  const unsigned char *at = (const unsigned char *)probe->key + sizeof(probe->start);
+  size_t left = probe->key_len - sizeof(probe->start);
+  uint32_t line = atomic_load_explicit(&entry->tail, memory_order_acquire);
+  while (left > 0) {
+    if (line >= table->line_count)
+      return false;
+    for (size_t i = 0; i < LINE_WORDS && left > 0; i++) {
+      if (atomic_load_explicit(&table->lines[line].words[i], memory_order_acquire) != key_word(at, left))
+        return false;
+      size_t step = left < 8 ? left : 8;
+      at += step;
+      left -= step;
+    }
+    line = atomic_load_explicit(&table->lines[line].next, memory_order_acquire);
+  }
+  return true;
+}
+
+static inline bool entry_is(const memory_table *table, const memory_entry *entry, const memory_probe *probe) {
+  uint32_t shape = atomic_load_explicit(&entry->shape, memory_order_acquire);
+  if (entry_key_len(shape) != probe->key_len)
+    return false;
+  for (size_t i = 0; i < INLINE_WORDS; i++) {
+    if (atomic_load_explicit(&entry->key[i], memory_order_acquire) != probe->start[i])
+      return false;
+  }
+  if (probe->key_len > sizeof(probe->start) && !tail_is(table, entry, probe))
+    return false;
+  return entry_limit_id(shape) == probe->limit->id ||
+         spile__memory_limit_by_id(table, entry_limit_id(shape))->bucket_id == probe->limit->bucket_id;
+}
+
+size_t spile__memory_key_copy(const memory_table *table, const memory_entry *entry, unsigned char *out) {
+  size_t len = entry_key_len(atomic_load_explicit(&entry->shape, memory_order_acquire));
+  size_t done = 0;
+  uint32_t line = atomic_load_explicit(&entry->tail, memory_order_acquire);
+  for (size_t i = 0; done < len; i++) {
+    uint64_t word;
+    if (i < INLINE_WORDS) {
+      word = atomic_load_explicit(&entry->key[i], memory_order_acquire);
+    } else {
+      size_t in_line = (i - INLINE_WORDS) % LINE_WORDS;
+      if (in_line == 0 && i > INLINE_WORDS)
+        line = line < table->line_count ? atomic_load_explicit(&table->lines[line].next, memory_order_acquire) : line;
+      word =
+          line < table->line_count ? atomic_load_explicit(&table->lines[line].words[in_line], memory_order_acquire) : 0;
+    }
+    size_t step = len - done < 8 ? len - done : 8;
+    memcpy(out + done, &word, step);
+    done += step;
+  }
+  return len;
+}
+
+static void lines_release(memory_table *table, uint32_t line) {
+  while (line != NO_LINE) {
+    uint32_t next = atomic_load_explicit(&table->lines[line].next, memory_order_relaxed);
+    atomic_store_explicit(&table->lines[line].next, table->lines_free, memory_order_release);
+    table->lines_free = line;
+    line = next;
+  }
+}
+
+/* Takes lines for the rest of a key and fills them. @return false: there are not enough */
+static bool lines_take(memory_table *table, const memory_probe *probe, uint32_t *first) {
+  const unsigned char *at = (const unsigned char *)probe->key + sizeof(probe->start);
+  size_t left = probe->key_len - sizeof(probe->start);
+  _Atomic uint32_t *link = NULL;
+  *first = NO_LINE;
+  while (left > 0) {
+    uint32_t line = table->lines_free;
+    if (line != NO_LINE) {
+      table->lines_free = atomic_load_explicit(&table->lines[line].next, memory_order_relaxed);
+    } else if (table->lines_used < table->line_count) {
+      line = table->lines_used++;
+    } else {
+      lines_release(table, *first);
+      return false;
+    }
+    for (size_t i = 0; i < LINE_WORDS; i++) {
+      atomic_store_explicit(&table->lines[line].words[i], left > 0 ? key_word(at, left) : 0, memory_order_release);
+      size_t step = left < 8 ? left : 8;
+      at += step;
+      left -= step;
+    }
+    atomic_store_explicit(&table->lines[line].next, NO_LINE, memory_order_release);
+    if (link == NULL)
+      *first = line;
+    else
+      atomic_store_explicit(link, line, memory_order_release);
+    link = &table->lines[line].next;
+  }
+  return true;
+}
+
+/* ---- Entries ---- */
+
+void spile__memory_pause(unsigned *turns) {
+  /* A holder works for less than a microsecond; one that was put to sleep needs the processor. */
+  if (++*turns % 64 == 0)
+    (void)sched_yield();
+#if defined(__x86_64__) || defined(__i386__)
+  else
+    __builtin_ia32_pause();
+#endif
+}
+
+static inline uint64_t word_wait(const memory_entry *entry) {
+  unsigned turns = 0;
+  uint64_t word;
+  while ((word = atomic_load_explicit(&entry->word, memory_order_acquire)) & WORD_LOCKED)
+    spile__memory_pause(&turns);
+  return word;
+}
+
+/* The entry at which looking for a hash begins: its high half, scaled to the table. */
+static inline size_t table_home(const memory_table *table, uint64_t hash) {
+  return (size_t)(((hash >> 32) * table->entry_count) >> 32);
+}
+
+static inline size_t table_probes(const memory_table *table) {
+  return table->entry_count < SPILE__MEMORY_PROBES_MAX ? table->entry_count : SPILE__MEMORY_PROBES_MAX;
+}
+
+void spile__memory_prefetch(const memory_table *table, const memory_probe *probe) {
+  __builtin_prefetch(&table->entries[table_home(table, probe->hash)]);
+}
+
+/*
+ * spile__memory_find; where `busy` is not NULL it does not wait, but says so when an entry that may be the one is
+ * locked. The key of a locked entry may be changing, so nothing more can be known.
+ */
+static memory_entry *table_find(const memory_table *table, const memory_probe *probe, uint64_t *word, size_t *looked,
+                                bool *busy) {
+  size_t at = table_home(table, probe->hash);
+  size_t probes = table_probes(table);
+  for (size_t i = 0; i < probes; i++) {
+    memory_entry *entry = &table->entries[at];
+    uint64_t hash = atomic_load_explicit(&entry->hash, memory_order_acquire);
+    if (looked != NULL)
+      *looked = i + 1;
+    if (hash == 0)
+      return NULL;
+    if (hash == probe->hash) {
+      *word = atomic_load_explicit(&entry->word, memory_order_acquire);
+      if ((*word & WORD_LOCKED) != 0) {
+        if (busy != NULL) {
+          *busy = true;
+          return NULL;
+        }
+        *word = word_wait(entry);
+      }
+      if (entry_is(table, entry, probe))
+        return entry;
+    }
+    if (++at == table->entry_count)
+      at = 0;
+  }
+  return NULL;
+}
+
+memory_entry *spile__memory_find(const memory_table *table, const memory_probe *probe, uint64_t *word, size_t *looked) {
+  return table_find(table, probe, word, looked, NULL);
+}
+
+bool spile__memory_lock(memory_entry *entry, uint64_t word) {
+  return atomic_compare_exchange_strong_explicit(&entry->word, &word, word | WORD_LOCKED, memory_order_acq_rel,
+                                                 memory_order_relaxed);
+}
+
+void spile__memory_unlock(memory_entry *entry, uint64_t word) {
+  atomic_store_explicit(&entry->word, word, memory_order_release);
+}
+
+static inline uint64_t word_next_generation(uint64_t word) {
+  uint64_t generation = ((word >> WORD_GENERATION_SHIFT) + 1) & 7;
+  return generation << WORD_GENERATION_SHIFT;
+}
+
+void spile__memory_unlock_with(memory_entry *entry, uint64_t word, const memory_limit *limit,
+                               const spile__state *state) {
+  uint32_t shape = atomic_load_explicit(&entry->shape, memory_order_relaxed);
+  atomic_store_explicit(&entry->shape, (shape & 0xffff0000) | limit->id, memory_order_release);
+  uint64_t next = word_next_generation(word);
+  int64_t rem = state != NULL ? state->bucket.rem : 0;
+  if (state != NULL)
+    next |= (uint64_t)state->bucket.full_at_ms;
+  /* Written also when it is 0, since another limit may have left its own. */
+  atomic_store_explicit(&entry->wide_rem, limit->wide ? (uint64_t)rem : 0, memory_order_release);
+  if (!limit->wide)
+    next |= (uint64_t)rem << WORD_REM_SHIFT;
+  atomic_store_explicit(&entry->word, next, memory_order_release);
+}
+
+void spile__memory_state(const memory_table *table, const memory_entry *entry, uint64_t word, spile__state *out) {
+  uint32_t id = entry_limit_id(atomic_load_explicit(&entry->shape, memory_order_acquire));
+  const memory_limit *limit = spile__memory_limit_by_id(table, id);
+  out->shape = limit->spec.shape;
+  out->bucket.full_at_ms = word_full_at_ms(word);
+  out->bucket.rem =
+      limit->wide ? (int64_t)atomic_load_explicit(&entry->wide_rem, memory_order_acquire) : word_rem(word);
+}
+
+/*
+ * Whether an entry may be given to another key at now_ms: its bucket is full, on the store's own clock for longer than
+ * the clock tolerance. The comparison is strict, since full_at_ms leaves out a remainder.
+ */
+static bool entry_is_spare(const memory_table *table, const memory_entry *entry, uint64_t word, int64_t now_ms) {
+  int64_t kept_ms = table->given_time ? 0 : SPILE__TOLERANCE_MS;
+  if (word_full_at_ms(word) + kept_ms < now_ms)
+    return true;
+  /* At the time 0 an instant of 0 may still be a part of a millisecond ahead. */
+  return word_full_at_ms(word) == 0 && word_rem(word) == 0 &&
+         atomic_load_explicit(&entry->wide_rem, memory_order_acquire) == 0;
+}
+
+/* Writes a key into an entry that this thread has locked. @return false: no room for a long key */
+static bool entry_fill(memory_table *table, memory_entry *entry, const memory_probe *probe) {
+  uint32_t tail = NO_LINE;
+  (void)pthread_mutex_lock(&table->lines_lock);
+  bool done = probe->key_len <= sizeof(probe->start) || lines_take(table, probe, &tail);
+  if (done && atomic_load_explicit(&entry->hash, memory_order_relaxed) != 0)
+    lines_release(table, atomic_load_explicit(&entry->tail, memory_order_relaxed));
+  (void)pthread_mutex_unlock(&table->lines_lock);
+  if (!done)
+    return false;
+  atomic_store_explicit(&entry->shape, (uint32_t)(probe->key_len << 16) | probe->limit->id, memory_order_release);
+  atomic_store_explicit(&entry->tail, tail, memory_order_release);
+  for (size_t i = 0; i < INLINE_WORDS; i++)
+    atomic_store_explicit(&entry->key[i], probe->start[i], memory_order_release);
+  atomic_store_explicit(&entry->hash, probe->hash, memory_order_release);
+  return true;
+}
+
+static void keys_unreserve(memory_table *table) {
+  atomic_fetch_sub_explicit(&table->keys_used, 1, memory_order_relaxed);
+}
+
+/* One more key, unless the table has all it may have. */
+static bool keys_reserve(memory_table *table) {
+  if (atomic_fetch_add_explicit(&table->keys_used, 1, memory_order_relaxed) < table->keys_max)
+    return true;
+  keys_unreserve(table);
+  return false;
+}
+
+/*
+ * Locks the first entry that a new key may have: one never used, or a spare one. A key may not lie behind an entry that
+ * was never used, where nobody would look for it.
+ */
+static memory_entry *entry_claim(memory_table *table, const memory_probe *probe, bool spare, int64_t now_ms,
+                                 uint64_t *word) {
+  size_t at = table_home(table, probe->hash);
+  size_t probes = table_probes(table);
+  for (size_t i = 0; i < probes; i++, at = at + 1 == table->entry_count ? 0 : at + 1) {
+    memory_entry *entry = &table->entries[at];
+    while (atomic_load_explicit(&entry->hash, memory_order_acquire) == 0) {
+      if (spare)
+        return NULL;
+      /* Another thread may be filling it. Whoever does moves the word on, so a lock on this word finds it unused. */
+      *word = word_wait(entry);
+      if (atomic_load_explicit(&entry->hash, memory_order_acquire) != 0)
+        break;
+      if (!keys_reserve(table))
+        return NULL;
+      if (spile__memory_lock(entry, *word))
+        return entry;
+      keys_unreserve(table);
+    }
+    *word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    if (spare && (*word & WORD_LOCKED) == 0 && entry_is_spare(table, entry, *word, now_ms) &&
+        spile__memory_lock(entry, *word))
+      return entry;
+  }
+  return NULL;
+}
+
+memory_added spile__memory_add(memory_table *table, const memory_probe *probe, int64_t now_ms, memory_entry **entry,
+                               uint64_t *word) {
+  pthread_mutex_t *stripe = &table->stripes[probe->hash % STRIPES];
+  memory_added added = MEMORY_NO_ROOM;
+  bool busy = false;
+  (void)pthread_mutex_lock(stripe);
+  if (table_find(table, probe, word, NULL, &busy) != NULL || busy) {
+    added = MEMORY_FOUND;
+  } else {
+    /* On the store's clock spare entries come first, which keeps the way to an entry short. Where the caller gives the
+     * time unused ones do, so that no bucket is dropped before there is need. */
+    *entry = entry_claim(table, probe, !table->given_time, now_ms, word);
+    if (*entry == NULL)
+      *entry = entry_claim(table, probe, table->given_time, now_ms, word);
+    if (*entry != NULL) {
+      bool unused = atomic_load_explicit(&(*entry)->hash, memory_order_relaxed) == 0;
+      if (entry_fill(table, *entry, probe)) {
+        added = MEMORY_ADDED;
+      } else {
+        if (unused)
+          keys_unreserve(table);
+        spile__memory_unlock(*entry, *word);
+      }
+    }
+  }
+  (void)pthread_mutex_unlock(stripe);
+  return added;
+}

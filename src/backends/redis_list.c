@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Walks over what is stored, a page of SCAN at a time, so that neither the server nor the lock is held for long.
+ *
+ * Buckets on the server's own clock end by themselves: cleaning is for those whose time was given, which the server
+ * never expires.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "backends/address.h"
+#include "backends/redis.h"
+#include "core/algorithm.h"
+#include "core/checked.h"
+#include "core/limit.h"
+
+/* How many keys the server is asked to look at for one page. It may return some more. */
+#define PAGE_COUNT "256"
+
+/* Names of others may match the pattern as well and be longer than ours, up to a point. */
+static const spile__redis_bounds page_bounds = {
+    .bulk_max = 65536, .elements_max = 65536, .total_max = 16 * 1024 * 1024};
+static const spile__redis_bounds value_bounds = {.bulk_max = 1024, .elements_max = 0, .total_max = 8192};
+
+/* A value longer than this is not a bucket. */
+#define VALUE_LEN_MAX 127
+
+/* How many keys one command or one pipeline names. */
+#define BATCH_MAX 128
+
+/* Removes the keys whose bucket is full at the given time and past the tolerance; what a take moved meanwhile stays. */
+static const char sweep_script[] = "local removed = 0\n"
+                                   "for i = 1, #KEYS do\n"
+                                   "  local expires = redis.call('PEXPIRETIME', KEYS[i])\n"
+                                   "  if expires >= 1e13 and expires <= tonumber(ARGV[1]) then\n"
+                                   "    removed = removed + redis.call('UNLINK', KEYS[i])\n"
+                                   "  end\n"
+                                   "end\n"
+                                   "return removed\n";
+
+/* ---- One page of SCAN ---- */
+
+typedef struct list_page {
+  redisReply *reply;
+  redisReply **keys;
+  size_t n;
+} list_page;
+
+/* Reads the page at `cursor` and moves it on; "0" is the start and the end. */
+static int page_read(spile__redis_store *store, const char *pattern, char cursor[24], int64_t deadline_ms,
+                     list_page *page, spile_error *error) {
+  spile__redis_link *link = &store->link;
+  const char *argv[6] = {"SCAN", cursor, "MATCH", pattern, "COUNT", PAGE_COUNT};
+  size_t argv_len[6];
+  for (int i = 0; i < 6; i++)
+    argv_len[i] = strlen(argv[i]);
+  link->out.len = 0;
+  if (!spile__redis_command(store->env, &link->out, 6, argv, argv_len))
+    return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE, "no memory for the command");
+  redisReply *reply;
+  int result = spile__redis_link_call(link, deadline_ms, &page_bounds, 1, &reply, error);
+  if (result != SPILE_OK)
+    return result;
+  bool valid = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+               reply->element[0]->type == REDIS_REPLY_STRING && reply->element[0]->len > 0 &&
+               reply->element[0]->len < 24 && reply->element[1]->type == REDIS_REPLY_ARRAY;
+  for (size_t i = 0; valid && i < reply->element[1]->elements; i++)
+    valid = reply->element[1]->element[i]->type == REDIS_REPLY_STRING;
+  if (!valid) {
+    result = spile__redis_link_refused(link, reply, error);
+    freeReplyObject(reply);
+    return result;
+  }
+  memcpy(cursor, reply->element[0]->str, reply->element[0]->len + 1);
+  *page = (list_page){.reply = reply, .keys = reply->element[1]->element, .n = reply->element[1]->elements};
+  return SPILE_OK;
+}
+
+/* Takes a bucket's name apart, in a copy. @return false when it is not the name of a bucket */
+static bool name_decode(const redisReply *name, char copy[SPILE__REDIS_NAME_LEN_MAX], spile__redis_key *out) {
+  if (name->len > SPILE__REDIS_NAME_LEN_MAX)
+    return false;
+  memcpy(copy, name->str, name->len);
+  return spile__redis_key_decode(copy, name->len, out);
+}
+
+/* ---- Clean ---- */
+
+/* Removes the buckets of a given time among [from, from + n), or of these only the ones that are full at now_ms. */
+static int batch_remove(spile__redis_store *store, redisReply **from, size_t n, const char *full_at,
+                        int64_t deadline_ms, spile_error *error) {
+  const char *argv[3 + BATCH_MAX + 1];
+  size_t argv_len[3 + BATCH_MAX + 1];
+  char count[24];
+  char copy[SPILE__REDIS_NAME_LEN_MAX];
+  int argc = full_at != NULL ? 3 : 1;
+  int first = argc;
+  for (size_t i = 0; i < n; i++) {
+    spile__redis_key key;
+    if (!name_decode(from[i], copy, &key) || !key.simulated)
+      continue;
+    argv[argc] = from[i]->str;
+    argv_len[argc++] = from[i]->len;
+  }
+  if (argc == first)
+    return SPILE_OK;
+  if (full_at != NULL) {
+    (void)snprintf(count, sizeof(count), "%d", argc - first);
+    argv[0] = "EVAL";
+    argv[1] = sweep_script;
+    argv[2] = count;
+    argv[argc] = full_at;
+    for (int i = 0; i < 3; i++)
+      argv_len[i] = strlen(argv[i]);
+    argv_len[argc++] = strlen(full_at);
+  } else {
+    argv[0] = "UNLINK";
+    argv_len[0] = 6;
+  }
+
+  spile__redis_link *link = &store->link;
+  link->out.len = 0;
+  if (!spile__redis_command(store->env, &link->out, argc, argv, argv_len))
+    return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE, "no memory for the command");
+  redisReply *reply;
+  int result = spile__redis_link_call(link, deadline_ms, &value_bounds, 1, &reply, error);
+  if (result != SPILE_OK)
+    return result;
+  if (reply->type != REDIS_REPLY_INTEGER)
+    result = spile__redis_link_refused(link, reply, error);
+  freeReplyObject(reply);
+  return result;
+}
+
+static int clean_page(spile__redis_store *store, spile_clean_what what, int64_t now_ms, int64_t deadline_ms,
+                      bool *again, spile_error *error) {
+  char pattern[96];
+  if (what == SPILE_CLEAN_SIMULATED)
+    (void)snprintf(pattern, sizeof(pattern), "%s*", SPILE__REDIS_MARK);
+  else
+    (void)snprintf(pattern, sizeof(pattern), "%s%s:{*", SPILE__REDIS_MARK, store->key_prefix);
+  char full_at[24];
+  (void)snprintf(full_at, sizeof(full_at), "%lld", (long long)(now_ms + SPILE__REDIS_SHIFT_MS));
+
+  /* The walk goes on where the last step of its kind ended, and moves only when a page is done. */
+  char cursor[24] = "0";
+  if (store->clean_what == what && store->clean_cursor[0] != '\0')
+    memcpy(cursor, store->clean_cursor, sizeof(cursor));
+  list_page page;
+  int result = page_read(store, pattern, cursor, deadline_ms, &page, error);
+  if (result != SPILE_OK)
+    return result;
+  for (size_t i = 0; i < page.n && result == SPILE_OK; i += BATCH_MAX)
+    result = batch_remove(store, page.keys + i, page.n - i < BATCH_MAX ? page.n - i : BATCH_MAX,
+                          what == SPILE_CLEAN_FULL ? full_at : NULL, deadline_ms, error);
+  freeReplyObject(page.reply);
+  if (result != SPILE_OK)
+    return result;
+  store->clean_what = what;
+  memcpy(store->clean_cursor, cursor, sizeof(cursor));
+  *again = strcmp(cursor, "0") != 0;
+  return SPILE_OK;
+}
+
+int spile__redis_clean(spile_store *base, spile_clean_what what, int64_t now_ms, int64_t deadline_ms, bool *again,
+                       spile_error *error) {
+  spile__redis_store *store = (spile__redis_store *)base;
+  *again = false;
+  bool own_time = what == SPILE_CLEAN_FULL ? now_ms == SPILE_STORE_TIME : !store->given_time;
+  if (what != SPILE_CLEAN_SIMULATED && own_time)
+    return SPILE_OK;
+  int result = spile__redis_lock(store, deadline_ms, error);
+  if (result != SPILE_OK)
+    return result;
+  result = clean_page(store, what, now_ms, deadline_ms, again, error);
+  (void)pthread_mutex_unlock(&store->lock);
+  return result;
+}
+
+/* ---- Each ---- */
+
+/* Reads "capacity:N:P:", "capacity:N:P:debt:" and a remainder. @return false when it is no token bucket's value */
+static bool value_parse(const redisReply *reply, spile__state *out) {
+  if (reply->type != REDIS_REPLY_STRING || reply->len > VALUE_LEN_MAX)
+    return false;
+  int64_t numbers[5] = {0};
+  int n = 0;
+  const char *at = reply->str;
+  const char *end = at + reply->len;
+  for (const char *colon; (colon = memchr(at, ':', (size_t)(end - at))) != NULL; at = colon + 1) {
+    char text[24];
+    size_t len = (size_t)(colon - at);
+    if (n == 4 || len >= sizeof(text))
+      return false;
+    memcpy(text, at, len);
+    text[len] = '\0';
+    if (!spile__number_parse(text, 1, INT64_MAX, &numbers[n++]))
+      return false;
+  }
+  if (n < 3 || (at < end && !spile__number_parse(at, 1, INT64_MAX, &numbers[4])))
+    return false;
+  out->shape = (spile_shape){.capacity = numbers[0], .refill = numbers[1], .period_ms = numbers[2], .debt = numbers[3]};
+  out->bucket.rem = numbers[4];
+  return spile__shape_valid(&out->shape) && out->bucket.rem < out->shape.refill;
+}
+
+/*
+ * Fills what is shown of one bucket from the replies to GETRANGE, PEXPIRETIME and PTTL.
+ * @param now_ms  as in a call; simulated buckets of a store on its own clock are shown as of the server's
+ * @return false when it is not a bucket, or has just gone
+ */
+static bool stored_fill(const spile__redis_key *key, redisReply **replies, int64_t now_ms, spile_stored *out) {
+  spile__state state;
+  if (!value_parse(replies[0], &state) || replies[1]->type != REDIS_REPLY_INTEGER ||
+      replies[2]->type != REDIS_REPLY_INTEGER || replies[1]->integer < 0 || replies[2]->integer < 0)
+    return false;
+  if (now_ms == SPILE_STORE_TIME)
+    now_ms = replies[1]->integer - replies[2]->integer;
+  int64_t shift_ms = key->simulated ? SPILE__REDIS_SHIFT_MS : 0;
+  state.bucket.full_at_ms = replies[1]->integer - shift_ms - SPILE__TOLERANCE_MS;
+  const spile__algorithm *algorithm = spile__algorithm_get(SPILE_TOKEN_BUCKET);
+  if (now_ms < 0 || now_ms > SPILE_TIME_MAX_MS || !algorithm->state_valid(&state))
+    return false;
+
+  spile_reading reading;
+  spile__verdict verdict;
+  (void)algorithm->read(&state.shape, &state, now_ms, &reading);
+  algorithm->report(&state.shape, &reading, 0, false, &verdict);
+  *out = (spile_stored){.key = key->key,
+                        .key_len = key->key_len,
+                        .name = key->name,
+                        .name_len = key->name_len,
+                        .algorithm = algorithm->name,
+                        .capacity = state.shape.capacity,
+                        .refill_tokens = state.shape.refill,
+                        .refill_period_ms = state.shape.period_ms,
+                        .remaining = verdict.remaining,
+                        .reset_after_ms = verdict.reset_after_ms,
+                        .simulated = key->simulated};
+  return true;
+}
+
+/* Asks for value, expiry and time to live of n keys at once. */
+static int batch_read(spile__redis_store *store, redisReply **keys, size_t n, int64_t timeout_ms, redisReply **replies,
+                      spile_error *error) {
+  spile__redis_link *link = &store->link;
+  int64_t deadline_ms = store->env->monotonic_ms(store->env->user) + timeout_ms;
+  int result = spile__redis_lock(store, deadline_ms, error);
+  if (result != SPILE_OK)
+    return result;
+  bool made = true;
+  link->out.len = 0;
+  for (size_t i = 0; i < n && made; i++) {
+    /* Not GET: what lies under a name of ours may be somebody's large value. */
+    made = spile__redis_command(store->env, &link->out, 4, (const char *[]){"GETRANGE", keys[i]->str, "0", "127"},
+                                (size_t[]){8, keys[i]->len, 1, 3}) &&
+           spile__redis_command(store->env, &link->out, 2, (const char *[]){"PEXPIRETIME", keys[i]->str},
+                                (size_t[]){11, keys[i]->len}) &&
+           spile__redis_command(store->env, &link->out, 2, (const char *[]){"PTTL", keys[i]->str},
+                                (size_t[]){4, keys[i]->len});
+  }
+  result = made ? spile__redis_link_call(link, deadline_ms, &value_bounds, 3 * n, replies, error)
+                : spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE, "no memory for the command");
+  (void)pthread_mutex_unlock(&store->lock);
+  return result;
+}
+
+/* One walk and what it shows. */
+typedef struct list_walk {
+  int64_t now_ms;
+  int64_t timeout_ms; /* of each step */
+  spile_visitor *visit;
+  void *user;
+  bool ended; /* the visitor has seen enough */
+  spile_error *error;
+} list_walk;
+
+/* The visitor runs without the lock, so that it may use the store. */
+static int page_show(spile__redis_store *store, list_walk *walk, const list_page *page) {
+  for (size_t from = 0; from < page->n && !walk->ended; from += BATCH_MAX) {
+    size_t n = page->n - from < BATCH_MAX ? page->n - from : BATCH_MAX;
+    redisReply *replies[3 * BATCH_MAX];
+    int result = batch_read(store, page->keys + from, n, walk->timeout_ms, replies, walk->error);
+    if (result != SPILE_OK)
+      return result;
+    for (size_t i = 0; i < n && !walk->ended; i++) {
+      char copy[SPILE__REDIS_NAME_LEN_MAX];
+      spile__redis_key key;
+      spile_stored stored;
+      if (name_decode(page->keys[from + i], copy, &key) && stored_fill(&key, &replies[3 * i], walk->now_ms, &stored))
+        walk->ended = !walk->visit(walk->user, &stored);
+    }
+    for (size_t i = 0; i < 3 * n; i++)
+      freeReplyObject(replies[i]);
+  }
+  return SPILE_OK;
+}
+
+static int walk_run(spile__redis_store *store, list_walk *walk, bool simulated) {
+  char pattern[96];
+  (void)snprintf(pattern, sizeof(pattern), "%s%s:{*", simulated ? SPILE__REDIS_MARK : "", store->key_prefix);
+  char cursor[24] = "0";
+  int result;
+  do {
+    list_page page;
+    int64_t deadline_ms = store->env->monotonic_ms(store->env->user) + walk->timeout_ms;
+    result = spile__redis_lock(store, deadline_ms, walk->error);
+    if (result != SPILE_OK)
+      return result;
+    result = page_read(store, pattern, cursor, deadline_ms, &page, walk->error);
+    (void)pthread_mutex_unlock(&store->lock);
+    if (result != SPILE_OK)
+      return result;
+    result = page_show(store, walk, &page);
+    freeReplyObject(page.reply);
+  } while (result == SPILE_OK && !walk->ended && strcmp(cursor, "0") != 0);
+  return result;
+}
+
+int spile__redis_each(spile_store *base, int64_t now_ms, int64_t timeout_ms, spile_visitor *visit, void *user,
+                      spile_error *error) {
+  spile__redis_store *store = (spile__redis_store *)base;
+  list_walk walk = {.now_ms = now_ms, .timeout_ms = timeout_ms, .visit = visit, .user = user, .error = error};
+  int result = store->given_time ? SPILE_OK : walk_run(store, &walk, false);
+  if (result != SPILE_OK || walk.ended)
+    return result;
+  return walk_run(store, &walk, true);
+}

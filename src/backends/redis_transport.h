@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the Redis store asks of the network, as a table, so that a simulator can stand in for the sockets. Nothing here
+ * blocks but `wait`. Failures are negative errno values.
+ */
+#ifndef SPILE_BACKENDS_REDIS_TRANSPORT_H
+#define SPILE_BACKENDS_REDIS_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+/* One address of a server. */
+typedef struct spile__redis_peer {
+  struct sockaddr_storage address;
+  socklen_t address_len;
+} spile__redis_peer;
+
+typedef struct spile__redis_transport {
+  /* Begins to connect. @return a handle, 0 or more; `*pending` when the end has to be waited for (writable) */
+  int (*connect)(void *user, const spile__redis_peer *peer, bool *pending);
+  /* How a pending connect ended. @return 0 or −errno */
+  int (*connected)(void *user, int handle);
+  /* @return bytes taken over, or −errno; −EAGAIN when it would block. Raises no signal. */
+  ssize_t (*send)(void *user, int handle, const void *bytes, size_t len);
+  /* @return bytes, 0 at the end of the stream, or −errno; −EAGAIN when nothing is there. `peek` leaves them. */
+  ssize_t (*receive)(void *user, int handle, void *bytes, size_t size, bool peek);
+  /* @return 1 when readable (or writable) or broken, 0 when the time is over or a signal came, or −errno */
+  int (*wait)(void *user, int handle, bool writable, int64_t timeout_ms);
+  void (*close)(void *user, int handle);
+} spile__redis_transport;
+
+/* Real sockets; `user` is not used. */
+extern const spile__redis_transport spile__redis_sockets;
+
+#endif

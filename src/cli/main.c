@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The command spile: finds the verb, reads its options, runs it and ends with its status.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/output.h"
+#include "cli/verbs.h"
+
+/* ---- The verbs ---- */
+
+#define STORE_HELP                                                                                          \
+  "  --store URI     memory:, lmdb:PATH, redis://HOST or redis+unix://PATH; else $SPILE_STORE, else LMDB\n" \
+  "                  under $XDG_STATE_HOME/spile or ~/.local/state/spile\n"
+#define LIMIT_HELP \
+  "  --limit TEXT    such as 10/s, 1/s,capacity=60 or 1000/d,name=day; several are decided all or nothing\n"
+#define COST_HELP "  --cost N        tokens to take, 0 or more (default 1)\n"
+#define TIMEOUT_HELP "  --timeout MS    longest time of one store call, 1 to 3600000 (default 1000)\n"
+#define JSON_HELP "  --json          one JSON object a line\n"
+#define ANSWER_HELP \
+  "\nExits 0 when allowed, 1 when denied or never, 2 on a wrong command line, 3 when the store fails.\n"
+
+static const struct {
+  const char *name;
+  int (*run)(const cli_options *options);
+  unsigned options;
+  const char *help;
+} verbs[] = {
+    {"take", take_run, OPTION_STORE | OPTION_LIMIT | OPTION_COST | OPTION_WAIT | OPTION_TIMEOUT | OPTION_JSON,
+     "usage: spile take KEY --limit TEXT... [option...]\n"
+     "Takes tokens of KEY's bucket if they are there.\n\n" STORE_HELP LIMIT_HELP COST_HELP
+     "  --wait[=MAX]    wait until the tokens are there, at most MAX (500ms, 2s, 1m); more is a denial at "
+     "once\n" TIMEOUT_HELP JSON_HELP ANSWER_HELP},
+    {"peek", peek_run, OPTION_STORE | OPTION_LIMIT | OPTION_COST | OPTION_TIMEOUT | OPTION_JSON,
+     "usage: spile peek KEY --limit TEXT... [option...]\n"
+     "Says what a take would find, and changes nothing.\n\n" STORE_HELP LIMIT_HELP COST_HELP TIMEOUT_HELP JSON_HELP
+         ANSWER_HELP},
+    {"clear", clear_run, OPTION_STORE | OPTION_LIMIT | OPTION_TIMEOUT | OPTION_JSON | OPTION_SIMULATED,
+     "usage: spile clear KEY --limit TEXT... [option...]\n"
+     "       spile clear --simulated [--store URI]\n"
+     "Forgets KEY's bucket under each limit: it is full again.\n\n" STORE_HELP LIMIT_HELP
+     "  --simulated     instead: remove what killed runs of simulate have left in the store\n" TIMEOUT_HELP JSON_HELP},
+    {"simulate", simulate_run, OPTION_STORE | OPTION_LIMIT | OPTION_COST | OPTION_TIMEOUT,
+     "usage: spile simulate --limit TEXT... [option...] [TRACE.csv]\n"
+     "Decides each line at_ms,key or at_ms,key,cost of the trace (or standard input) at its own time; prints CSV.\n\n"
+     "  --store URI     the store to decide in, apart from its real buckets (default memory:)\n" LIMIT_HELP
+     "  --cost N        cost of lines that have none (default 1)\n" TIMEOUT_HELP},
+    {"replay", replay_run, OPTION_LIMIT | OPTION_BY | OPTION_JSON,
+     "usage: spile replay --limit TEXT... [option...] [ACCESS.log...]\n"
+     "Says who of an access log (common or combined format; or standard input) would have been denied.\n\n" LIMIT_HELP
+     "  --by ip|route   whose bucket: the client's (default) or that of METHOD and path\n"
+     "  --json          the summary as one JSON object\n"},
+    {"show", show_run, OPTION_STORE | OPTION_TIMEOUT | OPTION_JSON,
+     "usage: spile show [--store URI] [KEY]\n"
+     "Lists what is stored: key, limit, its numbers, what is left.\n\n" STORE_HELP TIMEOUT_HELP JSON_HELP},
+};
+
+enum { VERB_COUNT = sizeof(verbs) / sizeof(verbs[0]) };
+
+static const char general_help[] = "usage: spile VERB [option...] [argument...]\n"
+                                   "Decides whether a caller may go ahead now and, if not, exactly when.\n\n"
+                                   "  take KEY        take tokens, if they are there\n"
+                                   "  peek KEY        say what a take would find\n"
+                                   "  clear KEY       make a bucket full again\n"
+                                   "  simulate        decide a trace at its own times\n"
+                                   "  replay          decide an access log\n"
+                                   "  show            list what is stored\n\n"
+                                   "spile VERB --help tells a verb's options. spile --version tells the version.\n"
+                                   "Example: spile take --limit 5/s me && echo go\n";
+
+static int verb_unknown(const char *word) {
+  const char *names[VERB_COUNT + 2];
+  for (size_t i = 0; i < VERB_COUNT; i++)
+    names[i] = verbs[i].name;
+  names[VERB_COUNT] = "--help";
+  names[VERB_COUNT + 1] = "--version";
+  /* An option here is one of a verb, or mistyped. */
+  size_t first = word[0] == '-' ? VERB_COUNT : 0;
+  size_t n = word[0] == '-' ? 2 : VERB_COUNT;
+  const char *nearest = nearest_name(word, strlen(word), names + first, n);
+  if (!is_showable(word, strlen(word)))
+    return message(EXIT_USAGE, "the first word is not a verb; the nearest is %s; see spile --help", nearest);
+  return message(EXIT_USAGE, "no verb %s; the nearest is %s; see spile --help", word, nearest);
+}
+
+static int verb_run(int argc, char **argv) {
+  if (argc < 2) {
+    (void)fputs(general_help, stderr);
+    return EXIT_USAGE;
+  }
+  if (strcmp(argv[1], "--help") == 0) {
+    output("%s", general_help);
+    return EXIT_ALLOWED;
+  }
+  if (strcmp(argv[1], "--version") == 0) {
+    output("spile %s\n", spile_version());
+    return EXIT_ALLOWED;
+  }
+  size_t i = 0;
+  while (i < VERB_COUNT && strcmp(verbs[i].name, argv[1]) != 0)
+    i++;
+  if (i == VERB_COUNT)
+    return verb_unknown(argv[1]);
+
+  cli_options options;
+  int status = options_parse(&options, verbs[i].name, verbs[i].options | OPTION_HELP, argc - 2, argv + 2);
+  if (status == EXIT_ALLOWED && options.given & OPTION_HELP)
+    output("%s", verbs[i].help);
+  else if (status == EXIT_ALLOWED)
+    status = verbs[i].run(&options);
+  options_finish(&options);
+  return status;
+}
+
+/* ---- The process ---- */
+
+/*
+ * A standard stream that is closed would have its number given to the next file opened, and output would go into the
+ * store. A closed one becomes one that fails.
+ */
+static void streams_hold(void) {
+  for (int fd = 0; fd <= 2; fd++) {
+    if (fcntl(fd, F_GETFD) < 0)
+      (void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+  }
+}
+
+int main(int argc, char **argv) {
+  streams_hold();
+  /* Writing to a pipe that is closed fails instead of killing, so that simulated buckets are still removed. */
+  (void)signal(SIGPIPE, SIG_IGN);
+  return output_finish(verb_run(argc, argv));
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which store the command works on, and what a failing one means for the exit status.
+ *
+ * An address is never printed, since it may hold a password.
+ */
+#ifndef SPILE_CLI_STORE_H
+#define SPILE_CLI_STORE_H
+
+#include <spile/spile.h>
+
+/*
+ * Opens `uri`; NULL: SPILE_STORE of the environment, else LMDB under the user's state directory, which is made.
+ *
+ * @param clock  NULL: the store's own time; else the time of every decision, read at each
+ * @param key_prefix  NULL: the library's
+ * @return EXIT_ALLOWED; EXIT_USAGE or EXIT_STORE with a message, *out is NULL then
+ */
+int store_open(spile_limiter **out, const char *uri, int64_t timeout_ms, const int64_t *clock, const char *key_prefix);
+
+/* Says why a call failed. @return EXIT_STORE, or EXIT_USAGE where the caller is at fault */
+int store_failed(int code, int reason, const char *detail);
+
+/*
+ * Opens `uri` for decisions at given times, apart from all real buckets. "memory:" gets room for all of `buckets`, so
+ * that no bucket of the input is left out.
+ *
+ * @param uri  NULL: "memory:"
+ */
+int store_open_simulated(spile_limiter **out, const char *uri, int64_t timeout_ms, const int64_t *clock,
+                         uint64_t buckets);
+
+/* Whether `uri` is the memory store that store_open_simulated sizes. */
+bool store_is_sized(const char *uri);
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spile take, peek and clear: one question to one store, and its answer in words or JSON.
+ */
+#include "cli/verbs.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli/output.h"
+#include "cli/store.h"
+
+/* ---- The answer ---- */
+
+static void decision_print_json(const spile_decision *decision, bool named) {
+  output("{\"outcome\":\"%s\",\"capacity\":", spile_outcome_name(decision->outcome));
+  output_json_number(decision->capacity);
+  output(",\"remaining\":");
+  output_json_number(decision->remaining);
+  output(",\"retry_after_ms\":");
+  output_json_number(decision->retry_after_ms);
+  output(",\"reset_after_ms\":");
+  output_json_number(decision->reset_after_ms);
+  output(",\"decided_by\":\"%s\"", spile_decided_by_name(decision->decided_by));
+  if (named) {
+    output(",");
+    output_json_member("limit", decision->name, strlen(decision->name));
+  }
+  if (decision->store_error != SPILE_REASON_NONE)
+    output(",\"store_error\":\"%s\"", spile_reason_name(decision->store_error));
+  output("}\n");
+}
+
+/* What was asked of the deciding limit's bucket: limits of one name are one bucket, and their costs add up. */
+static int64_t cost_asked(const cli_options *options, const char *name) {
+  int64_t cost = 0;
+  for (size_t i = 0; i < options->limit_count; i++)
+    cost += strcmp(spile_limit_name(options->limits[i]), name) == 0 ? options->cost : 0;
+  return cost;
+}
+
+static void decision_print(const spile_decision *decision, const cli_options *options) {
+  output("%s: ", spile_outcome_name(decision->outcome));
+  if (decision->outcome == SPILE_NEVER)
+    output("a cost of %" PRId64 " is more than the capacity of %" PRId64, cost_asked(options, decision->name),
+           decision->capacity);
+  else if (decision->remaining == SPILE_UNKNOWN)
+    output("the store has no room for a new bucket%s", decision->outcome == SPILE_ALLOWED ? ", not counted" : "");
+  else
+    output("%" PRId64 " of %" PRId64 " left", decision->remaining, decision->capacity);
+  if (options->limit_count > 1) {
+    output(" under ");
+    output_escaped(decision->name, strlen(decision->name));
+  }
+  if (decision->outcome == SPILE_DENIED && decision->retry_after_ms != SPILE_UNKNOWN) {
+    output(", try again in ");
+    output_duration(decision->retry_after_ms);
+  } else if (decision->outcome == SPILE_ALLOWED && decision->reset_after_ms == 0) {
+    output(", full");
+  } else if (decision->outcome == SPILE_ALLOWED && decision->reset_after_ms != SPILE_UNKNOWN) {
+    output(", full in ");
+    output_duration(decision->reset_after_ms);
+  }
+  if (decision->decided_by == SPILE_BY_LIMITS)
+    output("; the store could not answer (%s)", spile_reason_name(decision->store_error));
+  output("\n");
+}
+
+/* ---- The question ---- */
+
+static int key_check(const cli_options *options, const char *verb) {
+  if (options->argument_count != 1)
+    return message(EXIT_USAGE, "%s needs one KEY%s; see spile %s --help", verb,
+                   options->argument_count > 1 ? ", not several" : "", verb);
+  size_t len = strlen(options->arguments[0]);
+  if (len < 1 || len > SPILE_KEY_LEN_MAX)
+    return message(EXIT_USAGE, "KEY has %zu bytes; it must have 1 to %d", len, SPILE_KEY_LEN_MAX);
+  if (options->limit_count == 0)
+    return message(EXIT_USAGE, "%s needs a limit; write --limit TEXT, such as --limit 10/s", verb);
+  return EXIT_ALLOWED;
+}
+
+static int ask(const cli_options *options, bool peek) {
+  int status = key_check(options, peek ? "peek" : "take");
+  if (status != EXIT_ALLOWED)
+    return status;
+  spile_limiter *limiter;
+  status = store_open(&limiter, options->store, options->timeout_ms, NULL, NULL);
+  if (status != EXIT_ALLOWED)
+    return status;
+
+  spile_request requests[SPILE_REQUESTS_MAX];
+  size_t n = requests_make(requests, options, options->arguments[0], strlen(options->arguments[0]), options->cost);
+  spile_decision decision;
+  int result;
+  if (peek)
+    result = spile_peek_all(limiter, requests, n, &decision, NULL);
+  else if (options->given & OPTION_WAIT)
+    result = spile_wait_all(limiter, requests, n, options->wait_max_ms, &decision, NULL);
+  else
+    result = spile_take_all(limiter, requests, n, &decision, NULL);
+  spile_close(limiter);
+  if (result < 0)
+    return store_failed(result, decision.store_error, decision.detail);
+
+  if (options->given & OPTION_JSON)
+    decision_print_json(&decision, n > 1);
+  else
+    decision_print(&decision, options);
+  return result == SPILE_ALLOWED ? EXIT_ALLOWED : EXIT_DENIED;
+}
+
+size_t requests_make(spile_request *requests, const cli_options *options, const char *key, size_t key_len,
+                     int64_t cost) {
+  for (size_t i = 0; i < options->limit_count; i++)
+    requests[i] = (spile_request){.limit = options->limits[i], .key = key, .key_len = key_len, .cost = cost};
+  return options->limit_count;
+}
+
+int take_run(const cli_options *options) {
+  return ask(options, false);
+}
+
+int peek_run(const cli_options *options) {
+  return ask(options, true);
+}
+
+/* ---- Forgetting ---- */
+
+static void cleared_print(const cli_options *options) {
+  output(options->given & OPTION_JSON ? "{\"outcome\":\"cleared\"}\n" : "cleared\n");
+}
+
+static int clear_simulated(const cli_options *options) {
+  if (options->argument_count > 0 || options->limit_count > 0)
+    return message(EXIT_USAGE, "clear --simulated takes neither KEY nor --limit: it removes every simulated bucket of "
+                               "the store");
+  spile_limiter *limiter;
+  int status = store_open(&limiter, options->store, options->timeout_ms, NULL, NULL);
+  if (status != EXIT_ALLOWED)
+    return status;
+  spile_error error = {0};
+  int result = spile_clean(limiter, SPILE_CLEAN_SIMULATED, &error);
+  spile_close(limiter);
+  if (result != SPILE_OK)
+    return store_failed(result, error.reason, error.message);
+  cleared_print(options);
+  return EXIT_ALLOWED;
+}
+
+int clear_run(const cli_options *options) {
+  if (options->given & OPTION_SIMULATED)
+    return clear_simulated(options);
+  int status = key_check(options, "clear");
+  if (status != EXIT_ALLOWED)
+    return status;
+  spile_limiter *limiter;
+  status = store_open(&limiter, options->store, options->timeout_ms, NULL, NULL);
+  if (status != EXIT_ALLOWED)
+    return status;
+  const char *key = options->arguments[0];
+  for (size_t i = 0; i < options->limit_count && status == EXIT_ALLOWED; i++) {
+    spile_error error = {0};
+    int result = spile_clear(limiter, options->limits[i], key, strlen(key), &error);
+    if (result != SPILE_OK)
+      status = store_failed(result, error.reason, error.message);
+  }
+  spile_close(limiter);
+  if (status == EXIT_ALLOWED)
+    cleared_print(options);
+  return status;
+}

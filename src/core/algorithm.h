@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an algorithm is to the rest: seven functions over a state and a reading. Each algorithm is one file in src/core,
+ * which defines its table, and one branch of the same name in lua/take.lua. Stores go through the table and know no
+ * algorithm by name.
+ */
+#ifndef SPILE_CORE_ALGORITHM_H
+#define SPILE_CORE_ALGORITHM_H
+
+#include <spile/sys/store.h>
+
+/* What is stored about a bucket: the shape it was written under, and the algorithm's own numbers. */
+typedef struct spile__state {
+  spile_shape shape;
+  union {
+    struct {
+      int64_t full_at_ms; /* the bucket is full at full_at_ms + rem/N */
+      int64_t rem;        /* 0 to N − 1 */
+    } bucket;
+  };
+} spile__state;
+
+/* What one item's own limit says. */
+typedef struct spile__verdict {
+  int outcome;
+  int64_t remaining;
+  int64_t retry_after_ms;
+  int64_t reset_after_ms;
+} spile__verdict;
+
+typedef struct spile__algorithm {
+  const char *name;
+
+  /*
+   * Reads a state as of now_ms under `shape`. `state` NULL: no bucket, which is a full one.
+   * @return true when the state is not what the shape and the clock make of it (another shape, a clock cut), so that a
+   *         take with a cost has to write it, denied or not
+   */
+  bool (*read)(const spile_shape *shape, const spile__state *state, int64_t now_ms, spile_reading *out);
+
+  /* Whether a take of `cost`, 0 to capacity, succeeds. */
+  bool (*fits)(const spile_shape *shape, const spile_reading *reading, int64_t cost);
+
+  /* Charges a cost that fits, 0 included. */
+  void (*charge)(const spile_shape *shape, spile_reading *reading, int64_t cost);
+
+  /* The state of a reading at now_ms. @return false when it equals an absent one, so that it need not be stored */
+  bool (*state)(const spile_shape *shape, const spile_reading *reading, int64_t now_ms, spile__state *out);
+
+  /* What to tell: `charged` when the reading is from before a take that was charged. */
+  void (*report)(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
+                 spile__verdict *out);
+
+  /* Whether a reading that came from outside is one the algorithm can give. */
+  bool (*reading_valid)(const spile_shape *shape, const spile_reading *reading);
+
+  /* Whether a stored state, whose shape is valid, is one the algorithm can have written. */
+  bool (*state_valid)(const spile__state *state);
+
+  /* When the state equals an absent one, in ms, rounded up: a store may drop it then. */
+  int64_t (*full_at_ms)(const spile__state *state);
+} spile__algorithm;
+
+extern const spile__algorithm spile__token_bucket;
+
+/* The table of an algorithm, or NULL for a number that is none. */
+const spile__algorithm *spile__algorithm_get(spile_algorithm algorithm);
+
+/* The algorithm of a word. @return false: there is none */
+bool spile__algorithm_find(const char *word, size_t len, spile_algorithm *out);
+
+/* Reads the state of an item's bucket into its reading; as the algorithm's `read`. */
+static inline bool spile__item_read(spile_item *item, const spile__state *state, int64_t now_ms) {
+  return spile__algorithm_get(item->spec->algorithm)->read(&item->spec->shape, state, now_ms, &item->reading);
+}
+
+#endif

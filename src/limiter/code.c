@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The words of answers, errors and reasons, each made from the one list in the header.
+ */
+#include <spile/spile.h>
+
+#ifndef SPILE_VERSION
+#error "SPILE_VERSION is set by the build"
+#endif
+
+const char *spile_code_name(int code) {
+  switch (code) {
+  case SPILE_OK:
+    return "SPILE_OK";
+  case SPILE_ALLOWED:
+    return "SPILE_ALLOWED";
+  case SPILE_DENIED:
+    return "SPILE_DENIED";
+  case SPILE_NEVER:
+    return "SPILE_NEVER";
+#define CODE_NAME(name, number, text) \
+  case number:                        \
+    return "SPILE_" #name;
+    SPILE_ERRORS(CODE_NAME)
+#undef CODE_NAME
+  default:
+    return "SPILE_UNKNOWN_CODE";
+  }
+}
+
+const char *spile_code_text(int code) {
+  switch (code) {
+  case SPILE_OK:
+    return "done";
+  case SPILE_ALLOWED:
+    return "allowed: the tokens are taken";
+  case SPILE_DENIED:
+    return "denied: not now";
+  case SPILE_NEVER:
+    return "never: the cost is above the capacity";
+#define CODE_TEXT(name, number, text) \
+  case number:                        \
+    return text;
+    SPILE_ERRORS(CODE_TEXT)
+#undef CODE_TEXT
+  default:
+    return "a code this version does not know";
+  }
+}
+
+const char *spile_outcome_name(int outcome) {
+  switch (outcome) {
+  case SPILE_ALLOWED:
+    return "allowed";
+  case SPILE_DENIED:
+    return "denied";
+  case SPILE_NEVER:
+    return "never";
+  default:
+    return "none";
+  }
+}
+
+const char *spile_reason_name(int reason) {
+  switch (reason) {
+#define REASON_NAME(name, number, text) \
+  case number:                          \
+    return text;
+    SPILE_REASONS(REASON_NAME)
+#undef REASON_NAME
+  default:
+    return "unknown";
+  }
+}
+
+const char *spile_decided_by_name(int decided_by) {
+  switch (decided_by) {
+  case SPILE_BY_STORE:
+    return "store";
+  case SPILE_BY_FULL:
+    return "full";
+  case SPILE_BY_LIMITS:
+    return "limits";
+  default:
+    return "nobody";
+  }
+}
+
+const char *spile_version(void) {
+  return SPILE_VERSION;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening: options checked, the environment made from them, the store found by the scheme of its address.
+ */
+#include <string.h>
+
+#include "backends/backends.h"
+#include "core/text.h"
+#include "limiter/env.h"
+#include "limiter/limiter.h"
+
+#define TIMEOUT_MAX_MS 3600000
+#define KEY_PREFIX_LEN_MAX 64
+
+/*
+ * The caller's options in this version's struct. A caller from before a member existed leaves it zero, the default; one
+ * from after may set only zeros in what this version does not know.
+ */
+static int options_read(spile_options *out, const spile_options *options, spile_error *error) {
+  memset(out, 0, sizeof(*out));
+  if (options == NULL)
+    return SPILE_OK;
+  size_t size = options->struct_size;
+  if (size < offsetof(spile_options, timeout_ms) + sizeof(options->timeout_ms) || size > 4096)
+    return spile__fail(error, SPILE_EINVAL, "the options were not started by SPILE_OPTIONS_INIT", NULL);
+  const unsigned char *bytes = (const unsigned char *)options;
+  for (size_t i = sizeof(*out); i < size; i++) {
+    if (bytes[i] != 0)
+      return spile__fail(error, SPILE_EINVAL, "an option is set that this version of the library does not know", NULL);
+  }
+  memcpy(out, options, size < sizeof(*out) ? size : sizeof(*out));
+
+  if (out->timeout_ms < 0 || out->timeout_ms > TIMEOUT_MAX_MS)
+    return spile__fail(error, SPILE_EINVAL, "timeout_ms is #; it must be 0 to 3600000", &out->timeout_ms);
+  if (out->key_prefix != NULL) {
+    size_t len = strlen(out->key_prefix);
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    if (len < 1 || len > KEY_PREFIX_LEN_MAX || strspn(out->key_prefix, allowed) != len)
+      return spile__fail(error, SPILE_EINVAL, "key_prefix must be 1 to 64 of A-Z a-z 0-9 - . _ ~", NULL);
+  }
+  return SPILE_OK;
+}
+
+static void limiter_free(spile_limiter *limiter) {
+  limiter->env.allocate(limiter->env.allocate_user, limiter, 0);
+}
+
+/* A limiter without a store. */
+static int limiter_new(spile_limiter **out, const spile_options *given, spile_error *error) {
+  spile_options options;
+  int result = options_read(&options, given, error);
+  if (result != SPILE_OK)
+    return result;
+  spile_env env;
+  spile__env_init(&env);
+  if (options.allocate != NULL) {
+    env.allocate = options.allocate;
+    env.allocate_user = options.allocate_user;
+  }
+  if (options.log != NULL) {
+    env.log = options.log;
+    env.log_user = options.log_user;
+  }
+  spile_limiter *limiter = env.allocate(env.allocate_user, NULL, sizeof(*limiter));
+  if (limiter == NULL)
+    return spile__fail(error, SPILE_ENOMEM, "out of memory for a limiter", NULL);
+  memset(limiter, 0, sizeof(*limiter));
+  limiter->env = env;
+  limiter->fork_generation = spile__fork_generation();
+  limiter->timeout_ms = options.timeout_ms;
+  limiter->now_ms = options.now_ms;
+  limiter->sleep_ms = options.sleep_ms;
+  limiter->clock = options.clock;
+  const char *prefix = options.key_prefix != NULL ? options.key_prefix : "rl";
+  memcpy(limiter->key_prefix, prefix, strlen(prefix) + 1);
+  *out = limiter;
+  return SPILE_OK;
+}
+
+static void limiter_adopt(spile_limiter *limiter, spile_store *store) {
+  limiter->store = store;
+  if (store->ops->timeout_ms == 0)
+    limiter->timeout_ms = 0;
+  else if (limiter->timeout_ms == 0)
+    limiter->timeout_ms = store->ops->timeout_ms;
+}
+
+/* What follows `scheme` in the address, or NULL. */
+static const char *after_scheme(const char *uri, const char *scheme) {
+  size_t len = strlen(scheme);
+  return strncmp(uri, scheme, len) == 0 ? uri + len : NULL;
+}
+
+static int store_open(spile_store **out, const char *uri, const spile_limiter *limiter, spile_error *error) {
+  spile__store_config config = {.env = &limiter->env,
+                                .key_prefix = limiter->key_prefix,
+                                .given_time = limiter->now_ms != NULL,
+                                .timeout_ms = limiter->timeout_ms};
+  if ((config.address = after_scheme(uri, "memory:")) != NULL)
+    return spile__memory_open(out, &config, error);
+  if ((config.address = after_scheme(uri, "lmdb:")) != NULL)
+    return spile__lmdb_open(out, &config, error);
+  if ((config.address = after_scheme(uri, "redis+unix://")) != NULL)
+    return spile__redis_open(out, &config, true, error);
+  if ((config.address = after_scheme(uri, "redis://")) != NULL)
+    return spile__redis_open(out, &config, false, error);
+  /* The address itself stays out of the message: it may hold a password. */
+  return spile__fail(error, SPILE_ECONFIG,
+                     "the store address begins with no known scheme; write memory:, lmdb:PATH, redis://HOST or "
+                     "redis+unix://PATH",
+                     NULL);
+}
+
+int spile_open(spile_limiter **out, const char *uri, const spile_options *options, spile_error *error) {
+  if (out == NULL)
+    return spile__fail(error, SPILE_EINVAL, "out is NULL", NULL);
+  *out = NULL;
+  if (uri == NULL)
+    return spile__fail(error, SPILE_EINVAL, "the store address is NULL", NULL);
+  spile_limiter *limiter;
+  int result = limiter_new(&limiter, options, error);
+  if (result != SPILE_OK)
+    return result;
+  spile_store *store = NULL;
+  result = store_open(&store, uri, limiter, error);
+  if (result != SPILE_OK) {
+    limiter_free(limiter);
+    return result;
+  }
+  limiter_adopt(limiter, store);
+  *out = limiter;
+  return SPILE_OK;
+}
+
+int spile_open_store(spile_limiter **out, spile_store *store, const spile_options *options, spile_error *error) {
+  if (out == NULL)
+    return spile__fail(error, SPILE_EINVAL, "out is NULL", NULL);
+  *out = NULL;
+  if (store == NULL || store->ops == NULL || store->ops->abi < 1 || store->ops->abi > SPILE_STORE_ABI ||
+      store->ops->decide == NULL || store->ops->clear == NULL || store->ops->close == NULL)
+    return spile__fail(error, SPILE_EINVAL, "the store is NULL, of another ABI, or lacks decide, clear or close", NULL);
+  int result = limiter_new(out, options, error);
+  if (result == SPILE_OK)
+    limiter_adopt(*out, store);
+  return result;
+}
+
+void spile_close(spile_limiter *limiter) {
+  if (limiter == NULL)
+    return;
+  limiter->store->ops->close(limiter->store, limiter->fork_generation != spile__fork_generation());
+  limiter_free(limiter);
+}

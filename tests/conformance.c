@@ -1,0 +1,973 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "conformance.h"
+
+#include <criterion/new/assert.h>
+#include <pthread.h>
+#include <spile/testing.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- A store under a fake clock ---- */
+
+typedef struct rig {
+  const store_fixture *fixture;
+  const char *uri;
+  spile_fake_clock *clock;
+  spile_limiter *limiter;
+} rig;
+
+static spile_limiter *open_at(const char *uri, spile_fake_clock *clock, const char *prefix) {
+  spile_options options = SPILE_OPTIONS_INIT;
+  options.timeout_ms = 10000;
+  options.key_prefix = prefix;
+  if (clock != NULL) {
+    options.now_ms = spile_fake_clock_now;
+    options.sleep_ms = spile_fake_clock_sleep;
+    options.clock = clock;
+  }
+  spile_limiter *limiter;
+  spile_error error = {0};
+  cr_assert(spile_open(&limiter, uri, &options, &error) == SPILE_OK, "%s: %s", uri, error.message);
+  return limiter;
+}
+
+static rig rig_start(const store_fixture *fixture) {
+  rig r = {.fixture = fixture, .uri = fixture->start(), .clock = spile_fake_clock_new(0)};
+  cr_assert(r.uri != NULL && r.clock != NULL);
+  r.limiter = open_at(r.uri, r.clock, NULL);
+  return r;
+}
+
+static void rig_stop(rig *r) {
+  spile_close(r->limiter);
+  spile_fake_clock_free(r->clock);
+  r->fixture->stop();
+}
+
+static spile_limit *limit_of(const char *text) {
+  spile_limit *limit;
+  spile_error error = {0};
+  cr_assert(spile_limit_parse(&limit, text, &error) == SPILE_OK, "%s: %s", text, error.message);
+  return limit;
+}
+
+static spile_limit *limit_named(const char *name, int64_t capacity, int64_t tokens, int64_t period_ms) {
+  spile_limit_def def = SPILE_LIMIT_DEF_INIT;
+  def.name = name;
+  def.capacity = capacity;
+  def.refill_tokens = tokens;
+  def.refill_period_ms = period_ms;
+  spile_limit *limit;
+  spile_error error = {0};
+  cr_assert(spile_limit_create(&limit, &def, &error) == SPILE_OK, "%s", error.message);
+  return limit;
+}
+
+static spile_limit *limit_in(int64_t capacity, int64_t tokens, int64_t period_ms) {
+  return limit_named(NULL, capacity, tokens, period_ms);
+}
+
+/* ---- Takes with their expected answer ---- */
+
+#define ANY INT64_C(-99)
+
+static void expect_(int line, rig *r, int64_t at_ms, bool peek, const spile_limit *limit, const char *key, int64_t cost,
+                    int outcome, int64_t remaining, int64_t retry_after_ms) {
+  spile_decision d;
+  spile_fake_clock_set(r->clock, at_ms);
+  int result = peek ? spile_peek(r->limiter, limit, key, strlen(key), cost, &d)
+                    : spile_take(r->limiter, limit, key, strlen(key), cost, &d);
+  cr_assert(result == outcome && d.outcome == outcome, "line %d, at %lld: %s, expected %s (%s)", line, (long long)at_ms,
+            spile_code_name(result), spile_code_name(outcome), d.detail);
+  if (remaining != ANY)
+    cr_assert(d.remaining == remaining, "line %d, at %lld: remaining %lld, expected %lld", line, (long long)at_ms,
+              (long long)d.remaining, (long long)remaining);
+  if (retry_after_ms != ANY)
+    cr_assert(d.retry_after_ms == retry_after_ms, "line %d, at %lld: retry %lld, expected %lld", line, (long long)at_ms,
+              (long long)d.retry_after_ms, (long long)retry_after_ms);
+}
+
+#define TAKE_ALLOWED(at, limit, key, cost, remaining) \
+  expect_(__LINE__, &r, at, false, limit, key, cost, SPILE_ALLOWED, remaining, 0)
+#define TAKE_DENIED(at, limit, key, cost, remaining, retry) \
+  expect_(__LINE__, &r, at, false, limit, key, cost, SPILE_DENIED, remaining, retry)
+#define TAKE_NEVER(at, limit, key, cost, remaining) \
+  expect_(__LINE__, &r, at, false, limit, key, cost, SPILE_NEVER, remaining, SPILE_UNKNOWN)
+#define PEEK_ALLOWED(at, limit, key, cost, remaining) \
+  expect_(__LINE__, &r, at, true, limit, key, cost, SPILE_ALLOWED, remaining, 0)
+#define PEEK_DENIED(at, limit, key, cost, remaining, retry) \
+  expect_(__LINE__, &r, at, true, limit, key, cost, SPILE_DENIED, remaining, retry)
+
+static bool count_visit(void *user, const spile_stored *stored) {
+  (void)stored;
+  ++*(size_t *)user;
+  return true;
+}
+
+static size_t stored_count(rig *r) {
+  size_t count = 0;
+  spile_error error = {0};
+  cr_assert(spile_each(r->limiter, count_visit, &count, &error) == SPILE_OK, "%s", error.message);
+  return count;
+}
+
+/* ---- One bucket ---- */
+
+void conformance_allows_a_burst_of_the_capacity_and_not_one_more(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_of("1/s,capacity=5");
+  for (int i = 4; i >= 0; i--)
+    TAKE_ALLOWED(1000, limit, "k", 1, i);
+  TAKE_DENIED(1000, limit, "k", 1, 0, 1000);
+  TAKE_ALLOWED(2000, limit, "k", 1, 0);
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_core_02_keeps_the_part_of_a_token_already_earned(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(5, 1, 20000);
+  TAKE_ALLOWED(0, limit, "k", 5, 0);
+  for (int64_t t = 1000; t <= 60000; t += 1000) {
+    if (t % 20000 == 0)
+      TAKE_ALLOWED(t, limit, "k", 1, 0);
+    else
+      TAKE_DENIED(t, limit, "k", 1, 0, 20000 - t % 20000);
+  }
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_core_03_is_exact_for_a_rate_that_is_no_binary_fraction(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(1, 10, 13000);
+  TAKE_ALLOWED(0, limit, "k", 1, 0);
+  TAKE_DENIED(332, limit, "k", 1, 0, 968);
+  TAKE_DENIED(1299, limit, "k", 1, 0, 1);
+  TAKE_ALLOWED(1300, limit, "k", 1, 0);
+  for (int64_t i = 0; i < 2000; i++)
+    TAKE_ALLOWED(1300 * i, limit, "long", 1, 0);
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_core_04_counts_the_part_already_earned_in_the_wait(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *one = limit_named("one", 1, 1, 1000);
+  TAKE_ALLOWED(0, one, "k", 1, 0);
+  TAKE_DENIED(200, one, "k", 1, 0, 800);
+  TAKE_DENIED(999, one, "k", 1, 0, 1);
+  TAKE_ALLOWED(1000, one, "k", 1, 0);
+  spile_limit *three = limit_named("three", 3, 3, 1000);
+  TAKE_ALLOWED(0, three, "k", 3, 0);
+  TAKE_DENIED(1, three, "k", 1, 0, 333);
+  TAKE_DENIED(333, three, "k", 1, 0, 1);
+  TAKE_ALLOWED(334, three, "k", 1, 0);
+  spile_limit_unref(one);
+  spile_limit_unref(three);
+  rig_stop(&r);
+}
+
+void conformance_core_05_says_never_for_a_cost_above_the_capacity(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(4, 1, 1000);
+  TAKE_NEVER(0, limit, "k", 5, 4);
+  TAKE_ALLOWED(0, limit, "k", 4, 0);
+  TAKE_DENIED(0, limit, "k", 4, 0, 4000);
+  TAKE_NEVER(0, limit, "k", 5, 0);
+  TAKE_NEVER(0, limit, "k", INT64_MAX, 0);
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_core_06_refuses_negative_costs_and_takes_nothing_for_zero(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(10, 1, 1000);
+  TAKE_ALLOWED(0, limit, "k", 10, 0);
+  spile_decision d;
+  cr_assert(eq(int, spile_take(r.limiter, limit, "k", 1, -5, &d), SPILE_EINVAL));
+  cr_assert(eq(int, d.outcome, 0));
+  cr_assert(eq(int, spile_take(r.limiter, limit, "k", 1, INT64_MIN, &d), SPILE_EINVAL));
+  TAKE_ALLOWED(0, limit, "k", 0, 0);
+  TAKE_DENIED(0, limit, "k", 1, 0, 1000);
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_core_08_charges_nothing_for_a_denial(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(10, 1, 1000);
+  TAKE_ALLOWED(0, limit, "k", 8, 2);
+  TAKE_DENIED(0, limit, "k", 5, 2, 3000);
+  for (int i = 0; i < 1000; i++)
+    TAKE_DENIED(0, limit, "k", 10, 2, 8000);
+  TAKE_ALLOWED(0, limit, "k", 2, 0);
+  TAKE_DENIED(0, limit, "k", 1, 0, 1000);
+  spile_limit *three = limit_named("three", 3, 3, 60000);
+  for (int i = 2; i >= 0; i--)
+    TAKE_ALLOWED(0, three, "k", 1, i);
+  TAKE_DENIED(0, three, "k", 1, 0, 20000);
+  TAKE_DENIED(0, three, "k", 1, 0, 20000);
+  spile_limit_unref(limit);
+  spile_limit_unref(three);
+  rig_stop(&r);
+}
+
+void conformance_core_09_earns_nothing_while_full(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(20, 2, 1000);
+  TAKE_ALLOWED(0, limit, "k", 1, 19);
+  TAKE_ALLOWED(600000, limit, "k", 20, 0);
+  TAKE_DENIED(600000, limit, "k", 20, 0, 10000);
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_core_10_survives_a_clock_that_goes_back(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(10, 1, 1000);
+  TAKE_ALLOWED(100000, limit, "a", 2, 8);
+  TAKE_ALLOWED(100000, limit, "a", 1, 7);
+  TAKE_ALLOWED(95000, limit, "a", 1, 1);
+  TAKE_ALLOWED(100500, limit, "a", 1, 5);
+  TAKE_ALLOWED(1000, limit, "b", 1, 9);
+  TAKE_ALLOWED(INT64_C(315576001000), limit, "b", 1, 9);
+  TAKE_DENIED(2000, limit, "b", 1, 0, 1000);
+  TAKE_DENIED(2000, limit, "b", 8, 0, 8000);
+  TAKE_DENIED(2999, limit, "b", 1, 0, 1);
+  TAKE_ALLOWED(3000, limit, "b", 1, 0);
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_core_11_cuts_the_level_when_the_capacity_shrinks(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *wide = limit_in(1000, 5, 900000);
+  spile_limit *narrow = limit_in(10, 5, 900000);
+  TAKE_ALLOWED(0, wide, "a", 1, 999);
+  TAKE_ALLOWED(0, narrow, "a", 1, 9);
+  TAKE_ALLOWED(0, wide, "b", 1, 999);
+  TAKE_NEVER(0, narrow, "b", 12, 10);
+  spile_limit_unref(wide);
+  spile_limit_unref(narrow);
+  rig_stop(&r);
+}
+
+void conformance_core_12_handles_more_than_one_token_a_millisecond(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(1, 2000, 1000);
+  TAKE_ALLOWED(0, limit, "k", 1, 0);
+  TAKE_DENIED(0, limit, "k", 1, 0, 1);
+  TAKE_ALLOWED(1, limit, "k", 1, 0);
+  for (int64_t t = 0; t < 1000; t++)
+    TAKE_ALLOWED(t, limit, "fresh", 1, 0);
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_core_18_counts_beyond_32_bits(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(1, 1, 1000);
+  TAKE_ALLOWED(INT64_C(4294967000), limit, "k", 1, 0);
+  TAKE_DENIED(INT64_C(4294967796), limit, "k", 1, 0, 204);
+  TAKE_ALLOWED(INT64_C(4294968000), limit, "k", 1, 0);
+  TAKE_ALLOWED(SPILE_TIME_MAX_MS, limit, "last", 1, 0);
+  spile_decision d;
+  spile_fake_clock_set(r.clock, SPILE_TIME_MAX_MS + 1);
+  cr_assert(eq(int, spile_take(r.limiter, limit, "k", 1, 1, &d), SPILE_EINVAL));
+  spile_fake_clock_set(r.clock, -1);
+  cr_assert(eq(int, spile_take(r.limiter, limit, "k", 1, 1, &d), SPILE_EINVAL));
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_core_19_peeks_without_leaving_a_trace(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(3, 1, 1000);
+  for (int i = 0; i < 3; i++)
+    PEEK_ALLOWED(0, limit, "k", 1, 3);
+  TAKE_ALLOWED(0, limit, "k", 0, 3);
+  TAKE_NEVER(0, limit, "k", 4, 3);
+  cr_assert(eq(sz, stored_count(&r), 0));
+  TAKE_ALLOWED(0, limit, "k", 1, 2);
+  cr_assert(eq(sz, stored_count(&r), 1));
+  PEEK_ALLOWED(0, limit, "k", 2, 2);
+  PEEK_DENIED(0, limit, "k", 3, 2, 1000);
+  TAKE_DENIED(0, limit, "k", 3, 2, 1000);
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_core_20_converts_a_drained_bucket_when_its_limit_changes(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *slow = limit_in(5, 1, 86400000);
+  spile_limit *fast = limit_in(5, 1, 1000);
+  TAKE_ALLOWED(0, slow, "a", 5, 0);
+  TAKE_DENIED(0, fast, "a", 1, 0, 1000);
+  TAKE_DENIED(999, fast, "a", 1, 0, 1);
+  TAKE_ALLOWED(1000, fast, "a", 1, 0);
+  spile_limit *very_fast = limit_in(5, 100, 1000);
+  spile_limit *hourly = limit_in(5, 1, 3600000);
+  TAKE_ALLOWED(0, very_fast, "b", 5, 0);
+  TAKE_DENIED(0, hourly, "b", 1, 0, 3600000);
+  TAKE_DENIED(50, hourly, "b", 1, 0, 3599950);
+  TAKE_ALLOWED(3600000, hourly, "b", 1, 0);
+  /* Peek and cost 0 convert for their answer alone. */
+  TAKE_ALLOWED(0, slow, "c", 5, 0);
+  PEEK_DENIED(0, fast, "c", 1, 0, 1000);
+  PEEK_DENIED(1000, fast, "c", 1, 0, 1000);
+  spile_limit_unref(slow);
+  spile_limit_unref(fast);
+  spile_limit_unref(very_fast);
+  spile_limit_unref(hourly);
+  rig_stop(&r);
+}
+
+void conformance_core_21_converts_without_losing_fractions(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limits[2] = {limit_in(5, 1, 20000), limit_in(5, 1, 30000)};
+  TAKE_ALLOWED(0, limits[0], "k", 5, 0);
+  char allowed_at[256] = "";
+  for (int i = 1; i <= 120; i++) {
+    spile_decision d;
+    spile_fake_clock_set(r.clock, i * 1000);
+    if (spile_take(r.limiter, limits[i % 2], "k", 1, 1, &d) == SPILE_ALLOWED) {
+      char text[16];
+      (void)snprintf(text, sizeof(text), "%d ", i);
+      strncat(allowed_at, text, sizeof(allowed_at) - strlen(allowed_at) - 1);
+    }
+  }
+  /*
+   * A second under 1 per 20 s earns 1/20 token, under 1 per 30 s 1/30: two seconds 1/12. In units of 1/20000 and
+   * 1/30000 token a conversion drops less than one unit, so the fifth token still comes on the second it is due or one
+   * later.
+   */
+  cr_assert(eq(str, allowed_at, "25 49 73 97 "));
+  spile_limit_unref(limits[0]);
+  spile_limit_unref(limits[1]);
+  rig_stop(&r);
+}
+
+void conformance_redis_03_handles_a_full_time_below_a_second(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(1, 3, 1000);
+  TAKE_ALLOWED(0, limit, "k", 1, 0);
+  TAKE_DENIED(0, limit, "k", 1, 0, 334);
+  TAKE_DENIED(333, limit, "k", 1, 0, 1);
+  TAKE_ALLOWED(334, limit, "k", 1, 0);
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_redis_05_loses_no_digit_near_2_to_53(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(INT64_C(9000000000000000), 1000000000, 1000);
+  TAKE_ALLOWED(INT64_C(1700000000123), limit, "k", 1, INT64_C(8999999999999999));
+  TAKE_ALLOWED(INT64_C(1700000000123), limit, "k", 1, INT64_C(8999999999999998));
+  PEEK_ALLOWED(INT64_C(1700000000123), limit, "k", 1, INT64_C(8999999999999998));
+  TAKE_ALLOWED(INT64_C(1700000000123), limit, "all", INT64_C(9000000000000000), 0);
+  TAKE_DENIED(INT64_C(1700000000123), limit, "all", 1, 0, 1);
+  TAKE_DENIED(INT64_C(1700000000123), limit, "all", INT64_C(9000000000000000), 0, INT64_C(9000000000));
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+/* ---- Keys and names ---- */
+
+void conformance_redis_13_keeps_any_bytes_of_a_key(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(5, 1, 3600000);
+  char letters[1000];
+  memset(letters, 'x', sizeof(letters));
+  const struct {
+    const char *bytes;
+    size_t len;
+  } keys[] = {{"user%20zz", 9}, {"user%s%n", 8}, {"user zz", 7}, {"two words", 9}, {"a\0b", 3},  {"a", 1},
+              {letters, 1000},  {"a}b", 3},      {"{a", 2},      {"a{b}c", 5},     {"a:b", 3},   {"\r\n", 2},
+              {"\xff\xfe", 2},  {"%00", 3},      {"\0", 1},      {"\0\0", 2},      {"rl:{a}", 6}};
+  for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+    spile_decision d;
+    cr_assert(eq(int, spile_take(r.limiter, limit, keys[i].bytes, keys[i].len, 1, &d), SPILE_ALLOWED));
+    cr_assert(d.remaining == 4, "key %zu shares a bucket", i);
+  }
+  spile_decision d;
+  cr_assert(eq(int, spile_take(r.limiter, limit, "", 0, 1, &d), SPILE_EINVAL));
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_lmdb_03_tells_long_keys_apart(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(1, 1, 3600000);
+  static char key[SPILE_KEY_LEN_MAX + 1];
+  memset(key, 'k', sizeof(key));
+  const size_t lens[] = {1, 31, 32, 33, 87, 88, 89, 511, 512, 2000, SPILE_KEY_LEN_MAX};
+  spile_decision d;
+  for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+    cr_assert(spile_take(r.limiter, limit, key, lens[i], 1, &d) == SPILE_ALLOWED, "%zu bytes: %s", lens[i], d.detail);
+    cr_assert(eq(int, spile_take(r.limiter, limit, key, lens[i], 1, &d), SPILE_DENIED));
+    cr_assert(eq(i64, d.retry_after_ms, 3600000));
+  }
+  for (size_t last = 599; last < 601; last++) {
+    key[599] = last == 599 ? 'a' : 'b';
+    cr_assert(eq(int, spile_take(r.limiter, limit, key, 600, 1, &d), SPILE_ALLOWED));
+    cr_assert(eq(int, spile_take(r.limiter, limit, key, 600, 1, &d), SPILE_DENIED));
+  }
+  cr_assert(eq(int, spile_take(r.limiter, limit, key, SPILE_KEY_LEN_MAX + 1, 1, &d), SPILE_EINVAL));
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_tells_limits_and_keys_apart(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  /* HTTP-06: parts that would run together if they were only joined. */
+  const char *const pairs[][2] = {{"a:b", "c"}, {"a", "b:c"},     {"1", "21"},    {"12", "1"},
+                                  {"a}", "b"},  {"a", "}b"},      {"x%3Ay", "r"}, {"x:y", "r"},
+                                  {"k", "day"}, {"k", "default"}, {"kd", "ay"},   {"k", "day:token_bucket"}};
+  for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+    spile_limit *limit = limit_named(pairs[i][1], 3, 1, 3600000);
+    TAKE_ALLOWED(0, limit, pairs[i][0], 1, 2);
+    spile_limit_unref(limit);
+  }
+  char name[SPILE_NAME_LEN_MAX + 1];
+  memset(name, '}', SPILE_NAME_LEN_MAX);
+  name[SPILE_NAME_LEN_MAX] = '\0';
+  spile_limit *longest = limit_named(name, 3, 1, 3600000);
+  TAKE_ALLOWED(0, longest, "k", 1, 2);
+  TAKE_ALLOWED(0, longest, "k", 1, 1);
+  spile_limit_unref(longest);
+  rig_stop(&r);
+}
+
+/* ---- Several limits ---- */
+
+void conformance_core_13_takes_from_several_limits_all_or_nothing(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *a = limit_named("a", 10, 10, 60000);
+  spile_limit *b = limit_named("b", 30, 30, 1800000);
+  spile_request requests[2] = {{a, "k", 1, 1}, {b, "k", 1, 1}};
+  for (int round = 0; round < 2; round++) {
+    spile_fake_clock_set(r.clock, round * 60000);
+    for (int i = 0; i < 31; i++) {
+      spile_decision d;
+      spile_decision each[2];
+      int result = spile_take_all(r.limiter, requests, 2, &d, each);
+      cr_assert(result == (i < 10 ? SPILE_ALLOWED : SPILE_DENIED), "round %d take %d: %s", round, i, d.detail);
+      cr_assert(eq(u32, d.index, 0));
+      cr_assert(eq(str, (char *)(uintptr_t)d.name, "a"));
+      cr_assert(eq(int, each[1].outcome, SPILE_ALLOWED));
+    }
+    PEEK_ALLOWED(round * 60000, b, "k", 1, round == 0 ? 20 : 11);
+  }
+  spile_limit_unref(a);
+  spile_limit_unref(b);
+  rig_stop(&r);
+}
+
+void conformance_sums_requests_that_name_one_bucket(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(5, 1, 1000);
+  spile_limit *same = limit_in(5, 1, 1000);
+  spile_request requests[3] = {{limit, "k", 1, 2}, {limit, "other", 5, 1}, {same, "k", 1, 1}};
+  spile_decision d;
+  spile_decision each[3];
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, 3, &d, each), SPILE_ALLOWED));
+  cr_assert(eq(i64, d.remaining, 2));
+  cr_assert(eq(u32, d.index, 0));
+  cr_assert(eq(i64, each[2].remaining, 2));
+  cr_assert(eq(i64, each[1].remaining, 4));
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, 3, &d, each), SPILE_DENIED));
+  cr_assert(eq(i64, d.retry_after_ms, 1000));
+  requests[0].cost = INT64_MAX;
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, 3, &d, each), SPILE_NEVER));
+  PEEK_ALLOWED(0, limit, "other", 1, 4);
+  spile_limit_unref(limit);
+  spile_limit_unref(same);
+  rig_stop(&r);
+}
+
+void conformance_refuses_one_bucket_with_two_sets_of_numbers(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *a = limit_in(5, 1, 1000);
+  spile_limit *b = limit_in(6, 1, 1000);
+  spile_request requests[2] = {{a, "k", 1, 1}, {b, "k", 1, 1}};
+  spile_decision d;
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, 2, &d, NULL), SPILE_EINVAL));
+  cr_assert(eq(sz, stored_count(&r), 0));
+  spile_limit_unref(a);
+  spile_limit_unref(b);
+  rig_stop(&r);
+}
+
+void conformance_decides_by_the_strictest_limit(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *second = limit_named("second", 2, 1, 1000);
+  spile_limit *hour = limit_named("hour", 2, 1, 3600000);
+  spile_limit *big = limit_named("big", 100, 1, 1000);
+  spile_request requests[3] = {{big, "k", 1, 1}, {second, "k", 1, 1}, {hour, "k", 1, 1}};
+  spile_decision d;
+  /* Allowed: the smallest remaining, 1 and 1, then the longest reset. */
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, 3, &d, NULL), SPILE_ALLOWED));
+  cr_assert(eq(u32, d.index, 2));
+  cr_assert(eq(i64, d.reset_after_ms, 3600000));
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, 3, &d, NULL), SPILE_ALLOWED));
+  /* Denied: the longest wait. */
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, 3, &d, NULL), SPILE_DENIED));
+  cr_assert(eq(u32, d.index, 2));
+  cr_assert(eq(i64, d.retry_after_ms, 3600000));
+  /* Never beats denied, and is only read. */
+  requests[0].cost = 101;
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, 3, &d, NULL), SPILE_NEVER));
+  cr_assert(eq(u32, d.index, 0));
+  cr_assert(eq(i64, d.remaining, 98));
+  spile_limit_unref(second);
+  spile_limit_unref(hour);
+  spile_limit_unref(big);
+  rig_stop(&r);
+}
+
+void conformance_takes_sixty_four_requests_at_once(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(3, 1, 3600000);
+  static char keys[SPILE_REQUESTS_MAX + 1][8];
+  spile_request requests[SPILE_REQUESTS_MAX + 1];
+  for (size_t i = 0; i <= SPILE_REQUESTS_MAX; i++) {
+    (void)snprintf(keys[i], sizeof(keys[i]), "k%zu", i);
+    requests[i] = (spile_request){limit, keys[i], strlen(keys[i]), 1};
+  }
+  spile_decision d;
+  spile_decision each[SPILE_REQUESTS_MAX];
+  TAKE_ALLOWED(0, limit, "k63", 1, 2);
+  cr_assert(spile_take_all(r.limiter, requests, SPILE_REQUESTS_MAX, &d, each) == SPILE_ALLOWED, "%s", d.detail);
+  cr_assert(eq(u32, d.index, 63));
+  cr_assert(eq(i64, each[62].remaining, 2));
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, SPILE_REQUESTS_MAX, &d, NULL), SPILE_ALLOWED));
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, SPILE_REQUESTS_MAX, &d, each), SPILE_DENIED));
+  cr_assert(eq(u32, d.index, 63));
+  cr_assert(eq(i64, each[0].remaining, 1));
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, SPILE_REQUESTS_MAX + 1, &d, NULL), SPILE_EINVAL));
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, 0, &d, NULL), SPILE_EINVAL));
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_writes_a_conversion_for_a_denied_vector(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *slow = limit_named("a", 5, 1, 86400000);
+  spile_limit *fast = limit_named("a", 5, 1, 1000);
+  spile_limit *other = limit_named("b", 5, 1, 3600000);
+  TAKE_ALLOWED(0, slow, "k", 5, 0);
+  TAKE_ALLOWED(0, other, "k", 5, 0);
+  spile_request requests[2] = {{fast, "k", 1, 1}, {other, "k", 1, 1}};
+  spile_decision d;
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, 2, &d, NULL), SPILE_DENIED));
+  /* Converted at 0, though the other limit denied: so a token is there at 1,000. */
+  TAKE_DENIED(999, fast, "k", 1, 0, 1);
+  TAKE_ALLOWED(1000, fast, "k", 1, 0);
+  spile_limit_unref(slow);
+  spile_limit_unref(fast);
+  spile_limit_unref(other);
+  rig_stop(&r);
+}
+
+void conformance_writes_nothing_for_a_vector_with_a_never(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *a = limit_named("a", 5, 1, 1000);
+  spile_limit *b = limit_named("b", 1, 1, 1000);
+  spile_request requests[2] = {{a, "k", 1, 1}, {b, "k", 1, 2}};
+  spile_decision d;
+  spile_decision each[2];
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, 2, &d, each), SPILE_NEVER));
+  cr_assert(eq(i64, d.retry_after_ms, SPILE_UNKNOWN));
+  cr_assert(eq(int, each[0].outcome, SPILE_ALLOWED));
+  cr_assert(eq(i64, each[0].remaining, 5));
+  cr_assert(eq(sz, stored_count(&r), 0));
+  spile_limit_unref(a);
+  spile_limit_unref(b);
+  rig_stop(&r);
+}
+
+/* ---- Promise 2 ---- */
+
+void conformance_keeps_the_promise_of_every_denial(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  const int64_t numbers[][3] = {{60, 1, 1000}, {5, 1, 20000},   {7, 7, 1000},     {100, 3, 10},
+                                {3, 7, 13000}, {50, 150, 7000}, {1, 999983, 1000}};
+  uint64_t seed = 42;
+  for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+    char name[8];
+    (void)snprintf(name, sizeof(name), "l%zu", i);
+    spile_limit *limit = limit_named(name, numbers[i][0], numbers[i][1], numbers[i][2]);
+    int64_t now_ms = 1000000;
+    /* About as much comes back as is asked for, so that about half is denied. */
+    int64_t step_max_ms = spile_limit_full_time_ms(limit) / 2 + 2;
+    int denials = 0;
+    for (int step = 0; step < 200; step++) {
+      seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+      int64_t cost = 1 + (int64_t)(seed >> 33) % numbers[i][0];
+      now_ms += (int64_t)(seed >> 20) % step_max_ms;
+      spile_fake_clock_set(r.clock, now_ms);
+      spile_decision d;
+      int result = spile_take(r.limiter, limit, "k", 1, cost, &d);
+      cr_assert(result > 0, "%s", d.detail);
+      if (result != SPILE_DENIED)
+        continue;
+      denials++;
+      int64_t retry_after_ms = d.retry_after_ms;
+      PEEK_DENIED(now_ms + retry_after_ms - 1, limit, "k", cost, ANY, 1);
+      PEEK_ALLOWED(now_ms + retry_after_ms, limit, "k", cost, ANY);
+      if (step % 3 == 0)
+        now_ms += retry_after_ms;
+    }
+    cr_assert(gt(int, denials, 20));
+    spile_limit_unref(limit);
+  }
+  rig_stop(&r);
+}
+
+/* ---- Housekeeping ---- */
+
+void conformance_forgets_a_bucket_when_told(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(5, 1, 3600000);
+  spile_error error = {0};
+  cr_assert(spile_clear(r.limiter, limit, "k", 1, &error) == SPILE_OK, "%s", error.message);
+  TAKE_ALLOWED(0, limit, "k", 5, 0);
+  TAKE_ALLOWED(0, limit, "other", 5, 0);
+  cr_assert(spile_clear(r.limiter, limit, "k", 1, &error) == SPILE_OK, "%s", error.message);
+  TAKE_ALLOWED(0, limit, "k", 1, 4);
+  TAKE_DENIED(0, limit, "other", 1, 0, 3600000);
+  cr_assert(eq(int, spile_clear(r.limiter, limit, "", 0, &error), SPILE_EINVAL));
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+typedef struct seen {
+  size_t count;
+  bool a, b;
+} seen;
+
+static bool seen_visit(void *user, const spile_stored *stored) {
+  seen *s = user;
+  s->count++;
+  cr_assert(eq(str, (char *)(uintptr_t)stored->algorithm, "token_bucket"));
+  cr_assert(stored->simulated);
+  if (stored->key_len == 4 && memcmp(stored->key, "a\0{}", 4) == 0) {
+    s->a = true;
+    cr_assert(stored->name_len == 7 && memcmp(stored->name, "default", 7) == 0);
+    cr_assert(eq(i64, stored->capacity, 5));
+    cr_assert(eq(i64, stored->refill_tokens, 3));
+    cr_assert(eq(i64, stored->refill_period_ms, 1000));
+    cr_assert(eq(i64, stored->remaining, 3));
+    cr_assert(eq(i64, stored->reset_after_ms, 667));
+  }
+  if (stored->key_len == 100) {
+    s->b = true;
+    cr_assert(stored->name_len == 3 && memcmp(stored->name, "a:b", 3) == 0);
+    cr_assert(eq(i64, stored->remaining, 0));
+  }
+  return true;
+}
+
+void conformance_lists_what_is_stored(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_of("3/s,capacity=5");
+  spile_limit *named = limit_named("a:b", 2, 1, 3600000);
+  char key[100];
+  memset(key, '%', sizeof(key));
+  spile_decision d;
+  cr_assert(eq(int, spile_take(r.limiter, limit, "a\0{}", 4, 2, &d), SPILE_ALLOWED));
+  cr_assert(eq(int, spile_take(r.limiter, named, key, sizeof(key), 2, &d), SPILE_ALLOWED));
+  seen s = {0};
+  spile_error error = {0};
+  cr_assert(spile_each(r.limiter, seen_visit, &s, &error) == SPILE_OK, "%s", error.message);
+  cr_assert(s.a && s.b && s.count == 2, "%d %d %zu", s.a, s.b, s.count);
+  spile_limit_unref(limit);
+  spile_limit_unref(named);
+  rig_stop(&r);
+}
+
+void conformance_cleans_what_was_simulated(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(5, 1, 3600000);
+  for (int i = 0; i < 700; i++) {
+    char key[16];
+    (void)snprintf(key, sizeof(key), "k%d", i);
+    TAKE_ALLOWED(0, limit, key, 1, 4);
+  }
+  cr_assert(eq(sz, stored_count(&r), 700));
+  spile_limiter *other = open_at(r.uri, r.clock, "other");
+  spile_limiter *own_clock = open_at(r.uri, NULL, NULL);
+  spile_decision d;
+  cr_assert(eq(int, spile_take(other, limit, "k", 1, 1, &d), SPILE_ALLOWED));
+  cr_assert(eq(int, spile_take(own_clock, limit, "k", 1, 1, &d), SPILE_ALLOWED));
+  spile_error error = {0};
+  cr_assert(spile_clean(r.limiter, SPILE_CLEAN_PREFIX, &error) == SPILE_OK, "%s", error.message);
+  cr_assert(eq(sz, stored_count(&r), 0));
+  cr_assert(eq(int, spile_peek(other, limit, "k", 1, 1, &d), SPILE_ALLOWED));
+  cr_assert(eq(i64, d.remaining, 4));
+  if (fixture->shared) {
+    cr_assert(spile_clean(own_clock, SPILE_CLEAN_SIMULATED, &error) == SPILE_OK, "%s", error.message);
+    cr_assert(eq(int, spile_peek(other, limit, "k", 1, 1, &d), SPILE_ALLOWED));
+    cr_assert(eq(i64, d.remaining, 5));
+  }
+  cr_assert(eq(int, spile_peek(own_clock, limit, "k", 1, 1, &d), SPILE_ALLOWED));
+  cr_assert(eq(i64, d.remaining, 4));
+  spile_close(other);
+  spile_close(own_clock);
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_drops_full_buckets_only_when_told(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(5, 1, 1000);
+  TAKE_ALLOWED(10000, limit, "k", 5, 0);
+  for (int i = 0; i < 300; i++) {
+    char key[16];
+    (void)snprintf(key, sizeof(key), "k%d", i);
+    TAKE_ALLOWED(30000, limit, key, 1, 4);
+  }
+  /* Back to when it was not full: nothing was dropped in passing, so it is still in debt. */
+  TAKE_DENIED(10000, limit, "k", 1, 0, 1000);
+  spile_fake_clock_set(r.clock, 30000);
+  spile_error error = {0};
+  cr_assert(spile_clean(r.limiter, SPILE_CLEAN_FULL, &error) == SPILE_OK, "%s", error.message);
+  TAKE_ALLOWED(30000, limit, "k0", 1, 3);
+  PEEK_ALLOWED(30000, limit, "k", 1, 5);
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_keeps_given_times_apart_from_its_own(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(5, 1, 3600000);
+  TAKE_ALLOWED(0, limit, "k", 5, 0);
+  spile_limiter *own_clock = open_at(r.uri, NULL, NULL);
+  spile_decision d;
+  cr_assert(eq(int, spile_take(own_clock, limit, "k", 1, 1, &d), SPILE_ALLOWED));
+  cr_assert(eq(i64, d.remaining, 4));
+  TAKE_DENIED(0, limit, "k", 1, 0, 3600000);
+  spile_error error = {0};
+  cr_assert(spile_clear(own_clock, limit, "k", 1, &error) == SPILE_OK, "%s", error.message);
+  TAKE_DENIED(0, limit, "k", 1, 0, 3600000);
+  spile_close(own_clock);
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_decides_on_its_own_clock(const store_fixture *fixture) {
+  const char *uri = fixture->start();
+  spile_limiter *limiter = open_at(uri, NULL, NULL);
+  spile_limit *slow = limit_in(5, 1, 3600000);
+  spile_decision d;
+  for (int i = 4; i >= 0; i--) {
+    cr_assert(spile_take(limiter, slow, "k", 1, 1, &d) == SPILE_ALLOWED, "%s", d.detail);
+    cr_assert(eq(i64, d.remaining, i));
+  }
+  cr_assert(eq(int, spile_take(limiter, slow, "k", 1, 1, &d), SPILE_DENIED));
+  cr_assert(d.retry_after_ms > 3590000 && d.retry_after_ms <= 3600000);
+  cr_assert(d.reset_after_ms > 5 * 3600000 - 10000 && d.reset_after_ms <= 5 * 3600000);
+  /* A wait of a millisecond or two, really waited for. */
+  spile_limit *fast = limit_named("fast", 1, 500, 1000);
+  for (int i = 0; i < 20; i++)
+    cr_assert(spile_wait(limiter, fast, "k", 1, 1, 10000, &d) == SPILE_ALLOWED, "%s", d.detail);
+  /* Which cannot have been faster than the rate: 20 tokens, one there at the start, 2 ms each. */
+  spile_counters counters = SPILE_COUNTERS_INIT;
+  cr_assert(eq(int, spile_count(limiter, &counters), SPILE_OK));
+  cr_assert(eq(u64, counters.allowed, 25));
+  cr_assert(ge(u64, counters.denied, 1));
+  cr_assert(eq(u64, counters.unavailable, 0));
+  spile_limit_unref(slow);
+  spile_limit_unref(fast);
+  spile_close(limiter);
+  fixture->stop();
+}
+
+/* ---- Many at once ---- */
+
+typedef struct crowd {
+  spile_limiter *limiter;
+  const spile_limit *limit;
+  const spile_limit *second;
+  const char *key;
+  int takes;
+  pthread_barrier_t barrier;
+  atomic_int allowed;
+  atomic_int failed;
+  atomic_int remaining_seen[100];
+} crowd;
+
+static void *crowd_take(void *user) {
+  crowd *c = user;
+  (void)pthread_barrier_wait(&c->barrier);
+  for (int i = 0; i < c->takes; i++) {
+    spile_decision d;
+    int result = spile_take(c->limiter, c->limit, c->key, strlen(c->key), 1, &d);
+    if (result == SPILE_ALLOWED) {
+      atomic_fetch_add(&c->allowed, 1);
+      if (d.remaining >= 0 && d.remaining < 100)
+        atomic_fetch_add(&c->remaining_seen[d.remaining], 1);
+    } else if (result != SPILE_DENIED) {
+      atomic_fetch_add(&c->failed, 1);
+    }
+  }
+  return NULL;
+}
+
+static void crowd_run(crowd *c, int threads, void *(*run)(void *)) {
+  pthread_t ids[200];
+  cr_assert(pthread_barrier_init(&c->barrier, NULL, (unsigned)threads) == 0);
+  for (int i = 0; i < threads; i++)
+    cr_assert(pthread_create(&ids[i], NULL, run, c) == 0);
+  for (int i = 0; i < threads; i++)
+    (void)pthread_join(ids[i], NULL);
+  (void)pthread_barrier_destroy(&c->barrier);
+}
+
+void conformance_mem_02_lets_exactly_the_capacity_through_many_threads(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_in(100, 1, 3600000);
+  for (int round = 0; round < 10; round++) {
+    char key[16];
+    (void)snprintf(key, sizeof(key), "k%d", round);
+    crowd c = {.limiter = r.limiter, .limit = limit, .key = key, .takes = 10};
+    crowd_run(&c, 20, crowd_take);
+    cr_assert(eq(int, atomic_load(&c.failed), 0));
+    cr_assert(eq(int, atomic_load(&c.allowed), 100));
+    for (int i = 0; i < 100; i++)
+      cr_assert(atomic_load(&c.remaining_seen[i]) == 1, "remaining %d seen %d times", i,
+                atomic_load(&c.remaining_seen[i]));
+  }
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+/* Each thread asks for the same two buckets, half of them in the other order. */
+static void *crowd_take_two(void *user) {
+  crowd *c = user;
+  static atomic_int turn;
+  int first = atomic_fetch_add(&turn, 1) % 2;
+  (void)pthread_barrier_wait(&c->barrier);
+  for (int i = 0; i < c->takes; i++) {
+    spile_request requests[2];
+    requests[first] = (spile_request){c->limit, c->key, strlen(c->key), 1};
+    requests[1 - first] = (spile_request){c->second, c->key, strlen(c->key), 1};
+    spile_decision d;
+    int result = spile_take_all(c->limiter, requests, 2, &d, NULL);
+    if (result == SPILE_ALLOWED)
+      atomic_fetch_add(&c->allowed, 1);
+    else if (result != SPILE_DENIED)
+      atomic_fetch_add(&c->failed, 1);
+  }
+  return NULL;
+}
+
+void conformance_charges_vectors_of_many_threads_all_or_nothing(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *a = limit_named("a", 60, 1, 3600000);
+  spile_limit *b = limit_named("b", 100, 1, 3600000);
+  for (int round = 0; round < 10; round++) {
+    char key[16];
+    (void)snprintf(key, sizeof(key), "k%d", round);
+    crowd c = {.limiter = r.limiter, .limit = a, .second = b, .key = key, .takes = 20};
+    crowd_run(&c, 8, crowd_take_two);
+    cr_assert(eq(int, atomic_load(&c.failed), 0));
+    cr_assert(eq(int, atomic_load(&c.allowed), 60));
+    PEEK_DENIED(0, a, key, 1, 0, ANY);
+    PEEK_ALLOWED(0, b, key, 1, 40);
+  }
+  spile_limit_unref(a);
+  spile_limit_unref(b);
+  rig_stop(&r);
+}
+
+void conformance_lets_exactly_the_capacity_through_many_processes(const store_fixture *fixture) {
+  const char *uri = fixture->start();
+  if (!fixture->shared) {
+    /* A store of one process has nothing to share: two limiters on its address are two stores. */
+    spile_limiter *first = open_at(uri, NULL, NULL);
+    spile_limiter *second = open_at(uri, NULL, NULL);
+    spile_limit *one = limit_in(1, 1, 3600000);
+    cr_assert(spile_allow(first, one, "k"));
+    cr_assert(spile_allow(second, one, "k"));
+    spile_limit_unref(one);
+    spile_close(first);
+    spile_close(second);
+    fixture->stop();
+    return;
+  }
+  atomic_int *counts = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  cr_assert(counts != MAP_FAILED);
+  for (int i = 0; i < 8; i++) {
+    pid_t pid = fork();
+    cr_assert(ge(int, pid, 0));
+    if (pid == 0) {
+      spile_limiter *limiter = open_at(uri, NULL, NULL);
+      spile_limit *limit = limit_in(100, 1, 3600000);
+      for (int j = 0; j < 50; j++) {
+        spile_decision d;
+        int result = spile_take(limiter, limit, "k", 1, 1, &d);
+        atomic_fetch_add(&counts[result == SPILE_ALLOWED ? 0 : result == SPILE_DENIED ? 1 : 2], 1);
+      }
+      spile_limit_unref(limit);
+      spile_close(limiter);
+      _exit(0);
+    }
+  }
+  for (int i = 0; i < 8; i++) {
+    int status;
+    cr_assert(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  cr_assert(eq(int, atomic_load(&counts[0]), 100));
+  cr_assert(eq(int, atomic_load(&counts[1]), 300));
+  cr_assert(eq(int, atomic_load(&counts[2]), 0));
+  fixture->stop();
+}
+
+void conformance_lmdb_04_refuses_use_after_fork(const store_fixture *fixture) {
+  const char *uri = fixture->start();
+  spile_limiter *limiter = open_at(uri, NULL, NULL);
+  spile_limit *limit = limit_in(100, 1, 3600000);
+  cr_assert(spile_allow(limiter, limit, "other"));
+  atomic_int *allowed = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  cr_assert(allowed != MAP_FAILED);
+  pid_t pid = fork();
+  cr_assert(ge(int, pid, 0));
+  if (pid == 0) {
+    spile_decision d;
+    spile_counters counters = SPILE_COUNTERS_INIT;
+    bool refused = spile_take(limiter, limit, "k", 1, 1, &d) == SPILE_EFORK &&
+                   spile_peek(limiter, limit, "k", 1, 1, &d) == SPILE_EFORK &&
+                   spile_clear(limiter, limit, "k", 1, NULL) == SPILE_EFORK &&
+                   spile_clean(limiter, SPILE_CLEAN_FULL, NULL) == SPILE_EFORK &&
+                   spile_each(limiter, count_visit, &d, NULL) == SPILE_EFORK &&
+                   spile_count(limiter, &counters) == SPILE_EFORK && !spile_allow(limiter, limit, "k");
+    spile_close(limiter);
+    limiter = open_at(uri, NULL, NULL);
+    for (int i = 0; i < 150; i++)
+      atomic_fetch_add(allowed, spile_allow(limiter, limit, "k"));
+    spile_close(limiter);
+    spile_limit_unref(limit);
+    _exit(refused ? 0 : 1);
+  }
+  int mine = 0;
+  for (int i = 0; i < 150; i++)
+    mine += spile_allow(limiter, limit, "k");
+  int status;
+  cr_assert(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  for (int i = 0; i < 150; i++)
+    mine += spile_allow(limiter, limit, "k");
+  if (fixture->shared)
+    cr_assert(eq(int, mine + atomic_load(allowed), 100));
+  else
+    cr_assert(eq(int, mine, 100));
+  spile_limit_unref(limit);
+  spile_close(limiter);
+  fixture->stop();
+}

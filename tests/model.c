@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The level form. With N/P the refill in lowest terms, a bucket of capacity C holds at most C·P units, a millisecond
+ * adds N units and a take of cost c needs c·P of them:
+ *
+ *   level(now) = min(C·P, level(at) + (now − at)·N)
+ *
+ * A clock that steps back makes now − at negative and the level smaller, below zero if need be. A level so far below
+ * zero that more than the deepest debt and one second are missing, level < −debt·P − 1000·N, is set to zero.
+ *
+ * Magnitudes: |now − at| ≤ 1.1·10^13 and N < 10^13, so the gain stays below 10^27; a level is below 2^53 and P below
+ * 4·10^11, so a converted product is below 2^92. All far from 2^127.
+ */
+#include "model.h"
+
+#define MODEL_EXACT_MAX (((model_int)1 << 53) - 1)
+#define MODEL_TEN_YEARS_MS ((model_int)10 * 365 * 24 * 60 * 60 * 1000)
+#define MODEL_TOLERANCE_MS 1000
+
+static model_int model_floor(model_int a, model_int b) {
+  model_int quotient = a / b;
+  return quotient * b > a ? quotient - 1 : quotient;
+}
+
+static model_int model_ceil(model_int a, model_int b) {
+  return -model_floor(-a, b);
+}
+
+static model_int model_full(const model_limit *limit) {
+  return (model_int)limit->capacity * limit->period_ms;
+}
+
+bool model_limit_make(model_limit *out, int64_t capacity, int64_t refill_tokens, int64_t refill_period_ms,
+                      int64_t debt) {
+  if (capacity < 1 || refill_tokens < 1 || refill_period_ms < 1 || debt < 0)
+    return false;
+  /* The greatest common divisor, by halving and subtracting. */
+  int64_t a = refill_tokens;
+  int64_t b = refill_period_ms;
+  int64_t twos = 1;
+  while (a != b) {
+    if (a % 2 == 0 && b % 2 == 0)
+      twos *= 2;
+    if (a % 2 == 0 || b % 2 == 0) {
+      a = a % 2 == 0 ? a / 2 : a;
+      b = b % 2 == 0 ? b / 2 : b;
+    } else if (a > b) {
+      a -= b;
+    } else {
+      b -= a;
+    }
+  }
+  int64_t divisor = a * twos;
+  *out = (model_limit){capacity, refill_tokens / divisor, refill_period_ms / divisor, debt};
+  model_int deepest = ((model_int)capacity + debt) * out->period_ms;
+  return deepest + (model_int)1001 * out->refill <= MODEL_EXACT_MAX && out->period_ms <= MODEL_TEN_YEARS_MS &&
+         deepest <= MODEL_TEN_YEARS_MS * out->refill;
+}
+
+int64_t model_full_time_ms(const model_limit *limit) {
+  return (int64_t)model_ceil(model_full(limit), limit->refill);
+}
+
+static bool model_same(const model_limit *a, const model_limit *b) {
+  return a->capacity == b->capacity && a->refill == b->refill && a->period_ms == b->period_ms && a->debt == b->debt;
+}
+
+/* The level at now_ms in units of `limit`. *moved: the clock rule or a conversion made it, and a take has to keep it.
+ */
+static model_int model_level(const model_bucket *bucket, const model_limit *limit, int64_t now_ms, bool *moved) {
+  *moved = false;
+  if (!bucket->stored)
+    return model_full(limit);
+  const model_limit *old = &bucket->limit;
+  model_int level = bucket->level + ((model_int)now_ms - bucket->at_ms) * old->refill;
+  if (level >= model_full(old))
+    return model_full(limit); /* full then is full now, whatever the numbers */
+
+  model_int lowest = -(model_int)old->debt * old->period_ms - (model_int)MODEL_TOLERANCE_MS * old->refill;
+  if (level < lowest) {
+    level = 0;
+    *moved = true;
+  }
+  if (model_same(old, limit))
+    return level;
+  *moved = true;
+  level = model_floor(level * limit->period_ms, old->period_ms);
+  model_int deepest = -(model_int)limit->debt * limit->period_ms;
+  if (level < deepest)
+    level = deepest;
+  return level > model_full(limit) ? model_full(limit) : level;
+}
+
+/* The requests of one bucket, summed. */
+typedef struct model_item {
+  model_bucket *bucket;
+  model_limit limit;
+  model_int cost;
+  model_int level;
+  bool moved;
+  size_t first; /* the first request that names it */
+} model_item;
+
+static void model_item_answer(const model_item *item, bool charged, model_answer *out) {
+  model_int need = item->cost * item->limit.period_ms;
+  model_int level = charged ? item->level - need : item->level;
+  model_int remaining = model_floor(level, item->limit.period_ms);
+  *out = (model_answer){.index = item->first,
+                        .remaining = remaining < 0 ? 0 : (int64_t)remaining,
+                        .reset_after_ms = (int64_t)model_ceil(model_full(&item->limit) - level, item->limit.refill)};
+  if (item->cost > item->limit.capacity) {
+    out->outcome = SPILE_NEVER;
+    out->retry_after_ms = SPILE_UNKNOWN;
+  } else if (item->level < need) {
+    out->outcome = SPILE_DENIED;
+    out->retry_after_ms = (int64_t)model_ceil(need - item->level, item->limit.refill);
+  } else {
+    out->outcome = SPILE_ALLOWED;
+  }
+}
+
+/* Whether `a` decides before `b`, which was named earlier. */
+static bool model_decides(const model_answer *a, const model_answer *b) {
+  if (a->outcome != b->outcome)
+    return a->outcome == SPILE_NEVER || b->outcome == SPILE_ALLOWED;
+  switch (a->outcome) {
+  case SPILE_ALLOWED:
+    return a->remaining < b->remaining || (a->remaining == b->remaining && a->reset_after_ms > b->reset_after_ms);
+  case SPILE_DENIED:
+    return a->retry_after_ms > b->retry_after_ms;
+  default:
+    return false;
+  }
+}
+
+static void model_write(const model_item *item, model_int level, int64_t now_ms) {
+  *item->bucket =
+      (model_bucket){.stored = level < model_full(&item->limit), .limit = item->limit, .level = level, .at_ms = now_ms};
+}
+
+int model_decide(model_bucket *buckets, bool take, int64_t now_ms, const model_request *requests, size_t n,
+                 model_answer *decision, model_answer *each) {
+  model_item items[SPILE_REQUESTS_MAX];
+  size_t item_of[SPILE_REQUESTS_MAX];
+  size_t count = 0;
+  for (size_t i = 0; i < n; i++) {
+    model_bucket *bucket = &buckets[requests[i].bucket];
+    size_t j = 0;
+    while (j < count && items[j].bucket != bucket)
+      j++;
+    item_of[i] = j;
+    if (j == count)
+      items[count++] = (model_item){.bucket = bucket, .limit = requests[i].limit, .first = i};
+    items[j].cost += requests[i].cost;
+  }
+
+  bool all_fit = true;
+  bool any_never = false;
+  for (size_t j = 0; j < count; j++) {
+    model_item *item = &items[j];
+    item->level = model_level(item->bucket, &item->limit, now_ms, &item->moved);
+    all_fit = all_fit && item->level >= item->cost * item->limit.period_ms && item->cost <= item->limit.capacity;
+    any_never = any_never || item->cost > item->limit.capacity;
+  }
+
+  model_answer answers[SPILE_REQUESTS_MAX];
+  for (size_t j = 0; j < count; j++) {
+    model_item_answer(&items[j], take && all_fit, &answers[j]);
+    if (j == 0 || model_decides(&answers[j], decision))
+      *decision = answers[j];
+  }
+  for (size_t i = 0; i < n; i++) {
+    each[i] = answers[item_of[i]];
+    each[i].index = i;
+  }
+
+  for (size_t j = 0; j < count && take && !any_never; j++) {
+    if (items[j].cost == 0)
+      continue;
+    if (all_fit)
+      model_write(&items[j], items[j].level - items[j].cost * items[j].limit.period_ms, now_ms);
+    else if (items[j].moved)
+      model_write(&items[j], items[j].level, now_ms);
+  }
+  return decision->outcome;
+}

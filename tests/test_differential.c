@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The same random steps through the model and the C core, the memory store, LMDB and Redis: every number of every
+ * answer has to be the same. One line a subject says how many answers were compared.
+ *
+ *   SPILE_SEED=N     other steps; the default is fixed, so that a run can be repeated
+ *   SPILE_STEPS=N    that many for every subject, such as 5000000 for a long run (give meson test -t 0 with it)
+ *
+ * A comparison that cannot find a fault proves nothing. The last test breaks the core in ways that have been shipped
+ * elsewhere, one at a time, and expects each to be found.
+ */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <spile/testing.h>
+
+#include "core/algorithm.h"
+#include "core/checked.h"
+#include "core/decide.h"
+#include "core/limit.h"
+#include "redis_server.h"
+#include "steps.h"
+#include "temp_dir.h"
+
+static uint64_t number_from_env(const char *name, uint64_t fallback) {
+  const char *text = getenv(name);
+  if (text == NULL || *text == '\0')
+    return fallback;
+  char *end;
+  errno = 0;
+  uint64_t number = strtoull(text, &end, 10);
+  bool whole = errno == 0 && *end == '\0';
+  cr_assert(whole, "%s is no number: %s", name, text);
+  return number;
+}
+
+static void expect_agreement(const steps_subject *subject, uint64_t steps) {
+  steps_result result;
+  uint64_t seed = number_from_env("SPILE_SEED", 20240229);
+  steps_run(subject, seed, number_from_env("SPILE_STEPS", steps), &result);
+  printf("differential: %s: %" PRIu64 " steps, %" PRIu64 " differences (SPILE_SEED=%" PRIu64 "; %" PRIu64
+         " denied, %" PRIu64 " never, %" PRIu64 " in buckets of other numbers, %" PRIu64 " promises kept)\n",
+         subject->name, result.compared, result.differences, seed, result.denied, result.never, result.changed,
+         result.promises);
+  (void)fflush(stdout);
+  cr_assert(result.differences == 0, "%s", result.difference);
+  /* The steps go where the faults are: no kind of answer is rare. */
+  cr_assert(result.denied > result.compared / 10 && result.never > result.compared / 100);
+  cr_assert(result.compared - result.denied - result.never > result.compared / 10);
+  cr_assert(result.changed > result.compared / 20 && result.promises > result.compared / 50);
+}
+
+/* ---- The core over a plain array ---- */
+
+typedef struct core_subject {
+  spile__algorithm algorithm; /* the token bucket, or a broken copy */
+  bool denial_writes;
+  bool all_or_nothing;
+  bool peek_writes;
+  bool clock_held; /* decides at the latest time ever seen */
+  int64_t latest_ms;
+  bool stored[STEPS_BUCKETS];
+  spile__state states[STEPS_BUCKETS];
+} core_subject;
+
+static core_subject core_sound(void) {
+  return (core_subject){.algorithm = spile__token_bucket, .denial_writes = true, .all_or_nothing = true};
+}
+
+static void core_write(core_subject *core, size_t bucket, const spile_item *item, int64_t cost, int64_t now_ms) {
+  spile_reading reading = item->reading;
+  if (cost > 0)
+    core->algorithm.charge(&item->spec->shape, &reading, cost);
+  core->stored[bucket] = core->algorithm.state(&item->spec->shape, &reading, now_ms, &core->states[bucket]);
+}
+
+static int core_decide(void *self, bool take, int64_t now_ms, const spile_request *requests, const size_t *buckets,
+                       size_t n, spile_decision *decision, spile_decision *each) {
+  core_subject *core = self;
+  core->latest_ms = now_ms > core->latest_ms ? now_ms : core->latest_ms;
+  if (core->clock_held)
+    now_ms = core->latest_ms;
+
+  spile_item items[SPILE_REQUESTS_MAX] = {{0}};
+  size_t firsts[SPILE_REQUESTS_MAX] = {0};
+  size_t item_of[SPILE_REQUESTS_MAX];
+  size_t count = 0;
+  for (size_t i = 0; i < n; i++) {
+    size_t j = 0;
+    while (j < count && buckets[firsts[j]] != buckets[i])
+      j++;
+    item_of[i] = j;
+    if (j == count) {
+      firsts[count] = i;
+      items[count++] = (spile_item){.spec = spile_limit_spec(requests[i].limit)};
+    }
+    items[j].cost = spile__add_saturate(items[j].cost, requests[i].cost);
+  }
+
+  bool moved[SPILE_REQUESTS_MAX];
+  bool fit[SPILE_REQUESTS_MAX];
+  bool never = false;
+  bool all_fit = true;
+  for (size_t j = 0; j < count; j++) {
+    size_t bucket = buckets[firsts[j]];
+    const spile_shape *shape = &items[j].spec->shape;
+    moved[j] =
+        core->algorithm.read(shape, core->stored[bucket] ? &core->states[bucket] : NULL, now_ms, &items[j].reading);
+    bool fits = items[j].cost <= shape->capacity;
+    never = never || !fits;
+    fit[j] = fits && core->algorithm.fits(shape, &items[j].reading, items[j].cost);
+    all_fit = all_fit && fit[j];
+  }
+  bool charged = take && all_fit;
+  for (size_t j = 0; j < count; j++) {
+    bool writes = (take && !never && items[j].cost > 0) || core->peek_writes;
+    if (!writes)
+      continue;
+    if (charged || (!core->all_or_nothing && take && fit[j]))
+      core_write(core, buckets[firsts[j]], &items[j], items[j].cost, now_ms);
+    else if (moved[j] && core->denial_writes)
+      core_write(core, buckets[firsts[j]], &items[j], 0, now_ms);
+  }
+
+  int outcome = spile__decide(items, count, charged, decision, NULL);
+  decision->index = (uint32_t)firsts[decision->index];
+  for (size_t i = 0; i < n; i++) {
+    const spile_item *item = &items[item_of[i]];
+    spile__verdict verdict;
+    core->algorithm.report(&item->spec->shape, &item->reading, item->cost, charged, &verdict);
+    each[i] = (spile_decision){.outcome = verdict.outcome,
+                               .decided_by = SPILE_BY_STORE,
+                               .index = (uint32_t)i,
+                               .remaining = verdict.remaining,
+                               .retry_after_ms = verdict.retry_after_ms,
+                               .reset_after_ms = verdict.reset_after_ms};
+  }
+  return outcome;
+}
+
+Test(differential, the_core_answers_as_the_model) {
+  core_subject core = core_sound();
+  steps_subject subject = {.name = "core", .decide = core_decide, .self = &core};
+  expect_agreement(&subject, 2000000);
+}
+
+/* ---- Stores, through the public functions ---- */
+
+typedef struct store_subject {
+  spile_fake_clock *clock;
+  spile_limiter *limiter;
+} store_subject;
+
+static int store_decide(void *self, bool take, int64_t now_ms, const spile_request *requests, const size_t *buckets,
+                        size_t n, spile_decision *decision, spile_decision *each) {
+  store_subject *store = self;
+  (void)buckets;
+  spile_fake_clock_set(store->clock, now_ms);
+  if (n > 1 && take)
+    return spile_take_all(store->limiter, requests, n, decision, each);
+  if (n > 1)
+    return spile_peek_all(store->limiter, requests, n, decision, each);
+  int outcome = (take ? spile_take : spile_peek)(store->limiter, requests->limit, requests->key, requests->key_len,
+                                                 requests->cost, decision);
+  each[0] = *decision;
+  return outcome;
+}
+
+static void store_agrees(const char *name, const char *uri, uint64_t steps) {
+  store_subject store = {.clock = spile_fake_clock_new(0)};
+  spile_options options = SPILE_OPTIONS_INIT;
+  options.now_ms = spile_fake_clock_now;
+  options.clock = store.clock;
+  options.timeout_ms = 10000; /* a machine under load is not what is tested */
+  spile_error error = {0};
+  int opened = spile_open(&store.limiter, uri, &options, &error);
+  cr_assert(opened == SPILE_OK, "%s: %s", uri, error.message);
+  steps_subject subject = {.name = name, .decide = store_decide, .self = &store};
+  expect_agreement(&subject, steps);
+  spile_close(store.limiter);
+  spile_fake_clock_free(store.clock);
+}
+
+Test(differential, the_memory_store_answers_as_the_model) {
+  store_agrees("memory", "memory:", 1000000);
+}
+
+Test(differential, the_lmdb_store_answers_as_the_model) {
+  char directory[TEMP_DIR_LEN];
+  temp_dir_make(directory);
+  char uri[TEMP_DIR_LEN + 32];
+  (void)snprintf(uri, sizeof(uri), "lmdb:%s/db?sync=none", directory);
+  store_agrees("lmdb", uri, 250000);
+  temp_dir_remove(directory);
+}
+
+Test(differential, the_redis_store_answers_as_the_model) {
+  redis_server *server = redis_server_start();
+  store_agrees("redis", redis_server_unix_uri(server), 150000);
+  redis_server_free(server);
+}
+
+/* ---- Planted faults ---- */
+
+static void bug_retry_rounds_down(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
+                                  spile__verdict *out) {
+  spile__token_bucket.report(shape, reading, cost, charged, out);
+  if (out->outcome == SPILE_DENIED)
+    out->retry_after_ms = (reading->values[0] - (shape->capacity - cost) * shape->period_ms) / shape->refill;
+}
+
+static void bug_reset_rounds_down(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
+                                  spile__verdict *out) {
+  spile__token_bucket.report(shape, reading, cost, charged, out);
+  out->reset_after_ms = (reading->values[0] + (charged ? cost * shape->period_ms : 0)) / shape->refill;
+}
+
+static void bug_remaining_rounds_up(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
+                                    spile__verdict *out) {
+  spile__token_bucket.report(shape, reading, cost, charged, out);
+  int64_t debt = reading->values[0] + (charged ? cost * shape->period_ms : 0);
+  int64_t level = shape->capacity * shape->period_ms - debt;
+  out->remaining = level > 0 ? spile__div_ceil(level, shape->period_ms) : 0;
+}
+
+/* A take must leave a unit behind: > where >= is right. */
+static bool bug_fits_leaves_a_unit(const spile_shape *shape, const spile_reading *reading, int64_t cost) {
+  return reading->values[0] < (shape->capacity - cost) * shape->period_ms || cost == 0;
+}
+
+/* The instant far ahead is believed. */
+static bool bug_no_cut(const spile_shape *shape, const spile__state *state, int64_t now_ms, spile_reading *out) {
+  bool moved = spile__token_bucket.read(shape, state, now_ms, out);
+  if (state == NULL || !spile__shape_equal(shape, &state->shape) || !moved)
+    return moved;
+  int64_t ahead_ms = state->bucket.full_at_ms - now_ms;
+  out->values[0] = spile__mul_saturate(ahead_ms, shape->refill);
+  return false;
+}
+
+/* The cut comes as soon as the bucket looks emptier than empty, and pays back what a clock that disagrees hid. */
+static bool bug_cut_without_tolerance(const spile_shape *shape, const spile__state *state, int64_t now_ms,
+                                      spile_reading *out) {
+  bool moved = spile__token_bucket.read(shape, state, now_ms, out);
+  int64_t empty = shape->capacity * shape->period_ms;
+  if (out->values[0] <= empty)
+    return moved;
+  out->values[0] = empty;
+  return true;
+}
+
+/* The cut comes at the edge, not past it. */
+static bool bug_cut_at_the_edge(const spile_shape *shape, const spile__state *state, int64_t now_ms,
+                                spile_reading *out) {
+  bool moved = spile__token_bucket.read(shape, state, now_ms, out);
+  int64_t empty = shape->capacity * shape->period_ms;
+  if (out->values[0] < empty + SPILE__TOLERANCE_MS * shape->refill)
+    return moved;
+  out->values[0] = empty;
+  return true;
+}
+
+/* A bucket that was not touched while it was full is paid for the idle time. */
+static bool bug_idle_time_earns(const spile_shape *shape, const spile__state *state, int64_t now_ms,
+                                spile_reading *out) {
+  bool moved = spile__token_bucket.read(shape, state, now_ms, out);
+  if (state != NULL && out->values[0] == 0 && now_ms - state->bucket.full_at_ms < 1000 &&
+      spile__shape_equal(shape, &state->shape))
+    out->values[0] = (state->bucket.full_at_ms - now_ms) * shape->refill + state->bucket.rem;
+  return moved;
+}
+
+/* A clock that stepped back makes the bucket look fuller: the distance counts, not its sign. */
+static bool bug_clock_back_earns(const spile_shape *shape, const spile__state *state, int64_t now_ms,
+                                 spile_reading *out) {
+  bool moved = spile__token_bucket.read(shape, state, now_ms, out);
+  int64_t empty = shape->capacity * shape->period_ms;
+  if (out->values[0] > empty)
+    out->values[0] = out->values[0] < 2 * empty ? 2 * empty - out->values[0] : 0;
+  return moved;
+}
+
+/* A conversion keeps whole tokens only. */
+static bool bug_conversion_drops_the_fraction(const spile_shape *shape, const spile__state *state, int64_t now_ms,
+                                              spile_reading *out) {
+  bool moved = spile__token_bucket.read(shape, state, now_ms, out);
+  if (state != NULL && moved && !spile__shape_equal(shape, &state->shape))
+    out->values[0] = spile__div_ceil(out->values[0], shape->period_ms) * shape->period_ms;
+  return moved;
+}
+
+/* A conversion multiplies and divides in doubles, past what they count exactly. */
+static bool bug_conversion_in_doubles(const spile_shape *shape, const spile__state *state, int64_t now_ms,
+                                      spile_reading *out) {
+  bool moved = spile__token_bucket.read(shape, state, now_ms, out);
+  int64_t empty = shape->capacity * shape->period_ms;
+  if (state == NULL || !moved || spile__shape_equal(shape, &state->shape) || out->values[0] >= empty)
+    return moved;
+  spile_reading old;
+  (void)spile__token_bucket.read(&state->shape, state, now_ms, &old);
+  int64_t old_level = state->shape.capacity * state->shape.period_ms - old.values[0];
+  double product = (double)old_level * (double)shape->period_ms;
+  int64_t level = (int64_t)(product / (double)state->shape.period_ms);
+  out->values[0] = level > empty ? 0 : empty - level;
+  return moved;
+}
+
+/* The stored debt is read as if it had been made under the new numbers. */
+static bool bug_no_conversion(const spile_shape *shape, const spile__state *state, int64_t now_ms, spile_reading *out) {
+  if (state == NULL)
+    return spile__token_bucket.read(shape, NULL, now_ms, out);
+  spile__state mine = *state;
+  mine.shape = *shape;
+  mine.bucket.rem %= shape->refill;
+  return spile__token_bucket.read(shape, &mine, now_ms, out);
+}
+
+/* What is left of a millisecond is lost at every write. */
+static bool bug_remainder_lost(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
+                               spile__state *out) {
+  bool stored = spile__token_bucket.state(shape, reading, now_ms, out);
+  out->bucket.rem = 0;
+  return stored;
+}
+
+/* A bucket that a conversion filled is kept, and is in debt again when the clock steps back. */
+static bool bug_full_is_kept(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
+                             spile__state *out) {
+  (void)spile__token_bucket.state(shape, reading, now_ms, out);
+  return true;
+}
+
+typedef struct planted {
+  const char *name;
+  core_subject core;
+} planted;
+
+Test(differential, catches_planted_bugs) {
+  const core_subject sound = core_sound();
+  planted bugs[18];
+  size_t n = 0;
+#define PLANT(label, member, value)                  \
+  bugs[n] = (planted){.name = label, .core = sound}; \
+  bugs[n++].core.member = value
+  PLANT("retry rounds down", algorithm.report, bug_retry_rounds_down);
+  PLANT("reset rounds down", algorithm.report, bug_reset_rounds_down);
+  PLANT("remaining rounds up", algorithm.report, bug_remaining_rounds_up);
+  PLANT("a take leaves a unit", algorithm.fits, bug_fits_leaves_a_unit);
+  PLANT("no cut", algorithm.read, bug_no_cut);
+  PLANT("cut without tolerance", algorithm.read, bug_cut_without_tolerance);
+  PLANT("cut at the edge", algorithm.read, bug_cut_at_the_edge);
+  PLANT("idle time at full earns", algorithm.read, bug_idle_time_earns);
+  PLANT("a clock that steps back earns", algorithm.read, bug_clock_back_earns);
+  PLANT("conversion to whole tokens", algorithm.read, bug_conversion_drops_the_fraction);
+  PLANT("conversion in doubles", algorithm.read, bug_conversion_in_doubles);
+  PLANT("no conversion", algorithm.read, bug_no_conversion);
+  PLANT("remainder lost", algorithm.state, bug_remainder_lost);
+  PLANT("what a conversion filled is kept", algorithm.state, bug_full_is_kept);
+  PLANT("a denial loses conversion and cut", denial_writes, false);
+  PLANT("who fits pays although another denies", all_or_nothing, false);
+  PLANT("a peek writes", peek_writes, true);
+  PLANT("time never goes back", clock_held, true);
+#undef PLANT
+  cr_assert(n == sizeof(bugs) / sizeof(bugs[0]));
+  for (size_t i = 0; i < n; i++) {
+    steps_subject subject = {.name = bugs[i].name, .decide = core_decide, .self = &bugs[i].core};
+    steps_result result;
+    steps_run(&subject, number_from_env("SPILE_SEED", 20240229), 100000, &result);
+    cr_expect(result.differences > 0, "not found in %" PRIu64 " steps: %s", result.compared, bugs[i].name);
+    printf("differential: planted \"%s\": found at step %" PRIu64 "\n", bugs[i].name, result.compared);
+  }
+}

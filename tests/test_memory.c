@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory store beyond what every store must do: its bounds, its hash, its table under threads.
+ */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+
+#include <pthread.h>
+#include <spile/testing.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/backends.h"
+#include "backends/memory.h"
+#include "core/limit.h"
+#include "core/siphash.h"
+#include "limiter/env.h"
+
+static spile_env env;
+
+static spile_store *store_open(const char *address, bool given_time) {
+  spile__env_init(&env);
+  spile__store_config config = {.address = address, .env = &env, .key_prefix = "rl", .given_time = given_time};
+  spile_store *store;
+  spile_error error = {0};
+  cr_assert(spile__memory_open(&store, &config, &error) == SPILE_OK, "%s", error.message);
+  return store;
+}
+
+static spile_spec spec_of(const char *name, int64_t capacity, int64_t tokens, int64_t period_ms) {
+  spile_spec spec = {.name = name, .name_len = strlen(name), .algorithm = SPILE_TOKEN_BUCKET};
+  cr_assert(eq(int, spile__shape_make(&spec.shape, capacity, tokens, period_ms, 0, NULL), SPILE_OK));
+  spile__spec_finish(&spec);
+  return spec;
+}
+
+static int take(spile_store *store, const spile_spec *spec, const char *key, int64_t cost, int64_t now_ms,
+                spile_reading *reading) {
+  spile_error error = {0};
+  spile_item item = {.key = key, .key_len = strlen(key), .spec = spec, .cost = cost};
+  spile_call call = {.verb = SPILE_VERB_TAKE, .items = &item, .n = 1, .now_ms = now_ms, .error = &error};
+  int result = store->ops->decide(store, &call);
+  if (reading != NULL)
+    *reading = item.reading;
+  return result;
+}
+
+static spile_item item_of(const spile_spec *spec, const char *key) {
+  return (spile_item){.key = key, .key_len = strlen(key), .spec = spec};
+}
+
+Test(memory, refuses_addresses_that_it_does_not_know) {
+  const char *const bad[] = {"x",         "?keys=0",         "?keys=-1",
+                             "?keys=1e3", "?keys=",          "?keys",
+                             "?size=3",   "?keys=100000001", "?keys=99999999999999999999",
+                             "?k%zz=1"};
+  spile__env_init(&env);
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    spile__store_config config = {.address = bad[i], .env = &env, .key_prefix = "rl"};
+    spile_store *store;
+    spile_error error = {0};
+    cr_assert(spile__memory_open(&store, &config, &error) == SPILE_ECONFIG, "%s", bad[i]);
+    cr_assert(store == NULL && error.message[0] != '\0');
+  }
+}
+
+Test(memory, mem_01_keeps_a_drained_victim_through_a_flood_of_new_keys) {
+  spile_store *store = store_open("?keys=10000", true);
+  size_t size = spile__memory_size(store);
+  spile_spec spec = spec_of("default", 5, 1, 3600000);
+  spile_reading reading;
+  cr_assert(eq(int, take(store, &spec, "victim", 5, 0, NULL), SPILE_OK));
+  int stored = 0;
+  int refused = 0;
+  for (int i = 0; i < 1000000; i++) {
+    char key[16];
+    (void)snprintf(key, sizeof(key), "%d", i);
+    int result = take(store, &spec, key, 1, 60000, NULL);
+    cr_assert(result == SPILE_OK || result == SPILE_EFULL);
+    result == SPILE_OK ? stored++ : refused++;
+  }
+  cr_assert(eq(int, stored, 9999));
+  cr_assert(eq(int, refused, 990001));
+  cr_assert(eq(sz, spile__memory_size(store), size));
+  cr_assert(eq(int, take(store, &spec, "victim", 1, 60000, &reading), SPILE_OK));
+  /* The debt of a bucket that was emptied at 0: 5 tokens less a minute. */
+  cr_assert(eq(i64, reading.values[0], INT64_C(5) * 3600000 - 60000));
+  /* When all are full again a new key finds room. */
+  cr_assert(eq(int, take(store, &spec, "late", 1, 60000 + 5 * 3600000, NULL), SPILE_OK));
+  store->ops->close(store, false);
+}
+
+Test(memory, mem_01_counts_and_answers_by_on_full) {
+  spile_limiter *limiter;
+  spile_fake_clock *clock = spile_fake_clock_new(0);
+  spile_options options = SPILE_OPTIONS_INIT;
+  options.now_ms = spile_fake_clock_now;
+  options.clock = clock;
+  cr_assert(eq(int, spile_open(&limiter, "memory:?keys=1", &options, NULL), SPILE_OK));
+  spile_limit *limits[3];
+  const char *const texts[] = {"1/h,capacity=5", "1/h,capacity=5,on_full=open,name=o",
+                               "1/h,capacity=5,on_full=fail,name=f"};
+  for (int i = 0; i < 3; i++)
+    cr_assert(eq(int, spile_limit_parse(&limits[i], texts[i], NULL), SPILE_OK));
+  spile_decision d;
+  cr_assert(eq(int, spile_take(limiter, limits[0], "known", 5, 1, &d), SPILE_ALLOWED));
+  cr_assert(eq(int, spile_take(limiter, limits[0], "new", 3, 1, &d), SPILE_DENIED));
+  cr_assert(eq(int, d.decided_by, SPILE_BY_FULL));
+  cr_assert(eq(i64, d.remaining, SPILE_UNKNOWN));
+  cr_assert(eq(i64, d.retry_after_ms, SPILE_UNKNOWN));
+  cr_assert(eq(i64, d.capacity, 5));
+  cr_assert(eq(int, spile_take(limiter, limits[1], "new", 3, 1, &d), SPILE_ALLOWED));
+  cr_assert(eq(int, d.decided_by, SPILE_BY_FULL));
+  cr_assert(eq(int, spile_take(limiter, limits[2], "new", 3, 1, &d), SPILE_EFULL));
+  cr_assert(eq(int, d.outcome, 0));
+  cr_assert(d.detail[0] != '\0');
+  /* Never is never, room or not; a peek needs no room; a known key goes on. */
+  cr_assert(eq(int, spile_take(limiter, limits[0], "new", 3, 6, &d), SPILE_NEVER));
+  cr_assert(eq(int, spile_peek(limiter, limits[0], "new", 3, 1, &d), SPILE_ALLOWED));
+  cr_assert(eq(int, spile_take(limiter, limits[0], "known", 5, 1, &d), SPILE_ALLOWED));
+  cr_assert(eq(i64, d.remaining, 3));
+  /* A denial stands where another bucket of the vector has no room; and an open one is left out of the sum. */
+  spile_request requests[2] = {{limits[0], "known", 5, 4}, {limits[1], "new", 3, 1}};
+  spile_decision each[2];
+  cr_assert(eq(int, spile_take_all(limiter, requests, 2, &d, each), SPILE_DENIED));
+  cr_assert(eq(int, d.decided_by, SPILE_BY_STORE));
+  cr_assert(eq(i64, d.retry_after_ms, 3600000));
+  requests[0].cost = 3;
+  cr_assert(eq(int, spile_take_all(limiter, requests, 2, &d, each), SPILE_ALLOWED));
+  cr_assert(eq(int, d.decided_by, SPILE_BY_FULL));
+  cr_assert(eq(int, each[0].decided_by, SPILE_BY_STORE));
+  cr_assert(eq(i64, each[0].remaining, 0));
+  cr_assert(eq(int, each[1].decided_by, SPILE_BY_FULL));
+  cr_assert(eq(int, each[1].outcome, SPILE_ALLOWED));
+  spile_counters counters = SPILE_COUNTERS_INIT;
+  cr_assert(eq(int, spile_count(limiter, &counters), SPILE_OK));
+  cr_assert(eq(u64, counters.full, 4));
+  for (int i = 0; i < 3; i++)
+    spile_limit_unref(limits[i]);
+  spile_close(limiter);
+  spile_fake_clock_free(clock);
+}
+
+typedef struct round_takers {
+  spile_store *store;
+  const spile_spec *spec;
+  char key[16];
+  pthread_barrier_t start;
+  pthread_barrier_t end;
+  atomic_int allowed;
+  atomic_int seen[101];
+  atomic_bool stop;
+} round_takers;
+
+static void *round_take(void *user) {
+  round_takers *t = user;
+  for (;;) {
+    (void)pthread_barrier_wait(&t->start);
+    if (atomic_load(&t->stop))
+      return NULL;
+    spile_reading reading;
+    if (take(t->store, t->spec, t->key, 1, 0, &reading) == SPILE_OK && reading.values[0] <= INT64_C(99) * 3600000) {
+      atomic_fetch_add(&t->allowed, 1);
+      atomic_fetch_add(&t->seen[reading.values[0] / 3600000], 1);
+    }
+    (void)pthread_barrier_wait(&t->end);
+  }
+}
+
+Test(memory, mem_02_lets_exactly_100_of_200_threads_through_in_a_thousand_rounds, .timeout = 300) {
+  static round_takers t;
+  spile_spec spec = spec_of("default", 100, 1, 3600000);
+  t.store = store_open("?keys=2000", true);
+  t.spec = &spec;
+  (void)pthread_barrier_init(&t.start, NULL, 201);
+  (void)pthread_barrier_init(&t.end, NULL, 201);
+  pthread_t ids[200];
+  for (int i = 0; i < 200; i++)
+    cr_assert(eq(int, pthread_create(&ids[i], NULL, round_take, &t), 0));
+  for (int round = 0; round < 1000; round++) {
+    (void)snprintf(t.key, sizeof(t.key), "%d", round);
+    atomic_store(&t.allowed, 0);
+    memset(&t.seen, 0, sizeof(t.seen));
+    (void)pthread_barrier_wait(&t.start);
+    (void)pthread_barrier_wait(&t.end);
+    cr_assert(eq(int, atomic_load(&t.allowed), 100));
+    for (int i = 0; i < 100; i++)
+      cr_assert(eq(int, atomic_load(&t.seen[i]), 1));
+  }
+  atomic_store(&t.stop, true);
+  (void)pthread_barrier_wait(&t.start);
+  for (int i = 0; i < 200; i++)
+    (void)pthread_join(ids[i], NULL);
+  t.store->ops->close(t.store, false);
+}
+
+typedef struct flood {
+  spile_store *store;
+  const spile_spec *spec;
+  int thread;
+  size_t most_probes;
+  int failed;
+} flood;
+
+static void *flood_run(void *user) {
+  flood *f = user;
+  for (int i = 0; i < 20000; i++) {
+    char key[24];
+    (void)snprintf(key, sizeof(key), "%d:%d", f->thread, i);
+    int result = take(f->store, f->spec, key, 1, 1000, NULL);
+    if (result != SPILE_OK && result != SPILE_EFULL)
+      f->failed++;
+    spile_item item = item_of(f->spec, key);
+    size_t probes = spile__memory_probes(f->store, &item);
+    if (probes > f->most_probes)
+      f->most_probes = probes;
+  }
+  return NULL;
+}
+
+Test(memory, mem_03_looks_at_a_bounded_number_of_entries_while_full, .timeout = 120) {
+  spile_store *store = store_open("?keys=50000", true);
+  spile_spec spec = spec_of("default", 5, 1, 3600000);
+  pthread_t ids[8];
+  flood floods[8];
+  for (int i = 0; i < 8; i++) {
+    floods[i] = (flood){.store = store, .spec = &spec, .thread = i};
+    cr_assert(eq(int, pthread_create(&ids[i], NULL, flood_run, &floods[i]), 0));
+  }
+  for (int i = 0; i < 8; i++) {
+    (void)pthread_join(ids[i], NULL);
+    cr_assert(eq(int, floods[i].failed, 0));
+    cr_assert(le(sz, floods[i].most_probes, SPILE__MEMORY_PROBES_MAX));
+  }
+  store->ops->close(store, false);
+}
+
+/* How many entries are probed in all to look up `count` keys that were put in. */
+static size_t probes_of(char (*keys)[16], size_t count) {
+  spile_store *store = store_open("?keys=100000", true);
+  spile_spec spec = spec_of("default", 5, 1, 3600000);
+  size_t total = 0;
+  for (size_t i = 0; i < count; i++)
+    cr_assert(eq(int, take(store, &spec, keys[i], 1, 0, NULL), SPILE_OK));
+  for (size_t i = 0; i < count; i++) {
+    spile_item item = item_of(&spec, keys[i]);
+    total += spile__memory_probes(store, &item);
+  }
+  store->ops->close(store, false);
+  return total;
+}
+
+Test(memory, mem_04_is_not_slowed_by_keys_made_to_collide_without_the_secret, .timeout = 120) {
+  enum { count = 100000 };
+  static char colliding[count][16];
+  static char plain[count][16];
+  /* Under a key of zero all of these would begin their search in one hundredth of the table. */
+  const uint64_t zero[2] = {0, 0};
+  uint64_t candidate = 0;
+  for (size_t i = 0; i < count; i++) {
+    do {
+      (void)snprintf(colliding[i], sizeof(colliding[i]), "%llx", (unsigned long long)candidate++);
+    } while (spile__siphash64_pair(zero, 0, colliding[i], strlen(colliding[i])) >> 32 > UINT32_MAX / 100);
+    (void)snprintf(plain[i], sizeof(plain[i]), "p%zu", i);
+  }
+  size_t attacked = probes_of(colliding, count);
+  size_t usual = probes_of(plain, count);
+  cr_assert(attacked <= 3 * usual, "%zu probes for the colliding keys, %zu for the others", attacked, usual);
+}
+
+Test(memory, mem_04_draws_another_secret_for_each_table) {
+  spile_spec spec = spec_of("default", 5, 1, 1000);
+  spile_item item = item_of(&spec, "k");
+  spile_store *a = store_open("", true);
+  spile_store *b = store_open("", true);
+  cr_assert(ne(u64, spile__memory_hash(a, &item), spile__memory_hash(b, &item)));
+  a->ops->close(a, false);
+  b->ops->close(b, false);
+}
+
+/* ---- Threads that change everything at once ---- */
+
+typedef struct churn {
+  spile_store *store;
+  const spile_spec *specs;
+  int thread;
+  int failed;
+} churn;
+
+/* Few entries, many keys that are full at once: every kind of entry change runs against every other. */
+static void *churn_run(void *user) {
+  churn *c = user;
+  uint64_t seed = (uint64_t)c->thread * 977 + 1;
+  for (int i = 0; i < 20000; i++) {
+    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    char keys[3][80];
+    spile_item items[3];
+    spile_error error = {0};
+    size_t n = 1 + (seed >> 60) % 3;
+    for (size_t j = 0; j < n; j++) {
+      (void)snprintf(keys[j], sizeof(keys[j]), (seed >> 50) % 4 == 0 ? "%060d" : "%d",
+                     (int)((seed >> (8 * j + 8)) % 40 * 3 + j));
+      items[j] = (spile_item){.key = keys[j],
+                              .key_len = strlen(keys[j]),
+                              .spec = &c->specs[(seed >> (40 + j)) % 3],
+                              .cost = (int64_t)((seed >> 30) % 3)};
+    }
+    spile_call call = {.verb = (seed >> 57) % 4 == 0 ? SPILE_VERB_PEEK : SPILE_VERB_TAKE,
+                       .items = items,
+                       .n = n,
+                       .now_ms = SPILE_STORE_TIME,
+                       .error = &error};
+    int result = c->store->ops->decide(c->store, &call);
+    if (result != SPILE_OK && result != SPILE_EFULL)
+      c->failed++;
+    for (size_t j = 0; j < n && result == SPILE_OK; j++) {
+      const spile_shape *shape = &items[j].spec->shape;
+      if (items[j].reading.values[0] < 0 ||
+          items[j].reading.values[0] > shape->capacity * shape->period_ms + 1000 * shape->refill)
+        c->failed++;
+    }
+    if ((seed >> 45) % 64 == 0 && c->store->ops->clear(c->store, &items[0], 0, &error) != SPILE_OK)
+      c->failed++;
+  }
+  return NULL;
+}
+
+Test(memory, stays_in_range_while_entries_change_hands_under_threads, .timeout = 300) {
+  spile_store *store = store_open("?keys=60", false);
+  spile_spec specs[3] = {spec_of("a", 5, 1, 1), spec_of("a", 7, 3, 2), spec_of("a", 5, 70001, 70000)};
+  pthread_t ids[4];
+  churn churns[4];
+  for (int i = 0; i < 4; i++) {
+    churns[i] = (churn){.store = store, .specs = specs, .thread = i};
+    cr_assert(eq(int, pthread_create(&ids[i], NULL, churn_run, &churns[i]), 0));
+  }
+  for (int i = 0; i < 4; i++) {
+    (void)pthread_join(ids[i], NULL);
+    cr_assert(eq(int, churns[i].failed, 0));
+  }
+  store->ops->close(store, false);
+}
+
+Test(memory, refuses_more_limits_than_it_can_name_as_no_room, .timeout = 120) {
+  spile_store *store = store_open("?keys=10", true);
+  char name[16];
+  for (int i = 0; i < 65535; i++) {
+    /* One bucket under ever new numbers: a limit that is reloaded all the time. */
+    spile_spec spec = spec_of("default", i + 1, 1, 1000);
+    cr_assert(eq(int, take(store, &spec, "k", 1, 0, NULL), SPILE_OK));
+  }
+  (void)snprintf(name, sizeof(name), "one more");
+  spile_spec spec = spec_of(name, 1, 1, 1000);
+  cr_assert(eq(int, take(store, &spec, "k", 1, 0, NULL), SPILE_EFULL));
+  store->ops->close(store, false);
+}

@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lua/take.lua by itself, on a real server, against its twin src/core/bucket.c.
+ */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/algorithm.h"
+#include "core/checked.h"
+#include "core/limit.h"
+#include "redis_server.h"
+#include "take_lua.h"
+
+#define SHIFT_MS INT64_C(10000000000000)
+
+/* Calls the script with arguments as they are. `arguments` ends with NULL. */
+static redisReply *eval(redis_server *server, const char *const *keys, const char *const *arguments) {
+  const char *argv[64] = {"EVAL", spile__take_lua};
+  size_t argv_len[64] = {4, sizeof(spile__take_lua) - 1};
+  char count[8];
+  int argc = 3;
+  int n = 0;
+  for (; keys[n] != NULL; n++)
+    argv[argc++] = keys[n];
+  for (int i = 0; arguments[i] != NULL; i++)
+    argv[argc++] = arguments[i];
+  (void)snprintf(count, sizeof(count), "%d", n);
+  argv[2] = count;
+  for (int i = 2; i < argc; i++)
+    argv_len[i] = strlen(argv[i]);
+  return redis_server_command_argv(server, argc, argv, argv_len);
+}
+
+#define EVAL(server, keys, ...) eval(server, keys, (const char *const[]){__VA_ARGS__, NULL})
+#define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void assert_integer(redisReply *reply, int64_t want) {
+  cr_assert(reply->type == REDIS_REPLY_INTEGER, "not an integer: %s",
+            reply->type == REDIS_REPLY_ERROR ? reply->str : "");
+  cr_assert(eq(i64, reply->integer, want));
+  freeReplyObject(reply);
+}
+
+static void assert_error(redisReply *reply, const char *start) {
+  cr_assert(eq(int, reply->type, REDIS_REPLY_ERROR));
+  cr_assert(strncmp(reply->str, start, strlen(start)) == 0, "\"%s\" does not begin with \"%s\"", reply->str, start);
+  freeReplyObject(reply);
+}
+
+static void assert_value(redis_server *server, const char *key, const char *want) {
+  redisReply *reply = redis_server_command(server, "GET %s", key);
+  if (want == NULL)
+    cr_assert(eq(int, reply->type, REDIS_REPLY_NIL));
+  else
+    cr_assert(reply->type == REDIS_REPLY_STRING && strcmp(reply->str, want) == 0, "%s holds \"%s\", not \"%s\"", key,
+              reply->str != NULL ? reply->str : "nothing", want);
+  freeReplyObject(reply);
+}
+
+/* REDIS-02 */
+Test(take_lua, redis_02_wrong_arguments_write_nothing) {
+  redis_server *server = redis_server_start();
+  static const struct {
+    const char *name;
+    const char *arguments[6];
+  } rows[] = {
+      {"N 0", {"5:0:1000:", "1000", "4000", "0"}},
+      {"N 0 in the argument", {"5:1:1000:", "1000", "4000", "0"}},
+      {"a shape with a word", {"abc:1:1000:", "1000", "4000", "1"}},
+      {"an empty shape", {"", "1000", "4000", "1"}},
+      {"a shape of two numbers", {"5:1:", "1000", "4000", "1"}},
+      {"a shape of five numbers", {"5:1:1000:1:1:", "1000", "4000", "1"}},
+      {"a shape without its last colon", {"5:1:1000", "1000", "4000", "1"}},
+      {"a shape with a remainder", {"5:3:1000:2", "1000", "4000", "3"}},
+      {"a leading zero", {"05:1:1000:", "1000", "4000", "1"}},
+      {"a debt of zero", {"5:1:1000:0:", "1000", "4000", "1"}},
+      {"not in lowest terms", {"5:2:1000:", "1000", "4000", "2"}},
+      {"a period above ten years", {"1:1:315360000001:", "315360000001", "0", "1"}},
+      {"a full time above ten years", {"2:1:315360000000:", "315360000000", "315360000000", "1"}},
+      {"products above 2^53", {"9007199254740991:1:1:", "1", "9007199254740990", "1"}},
+      {"a number without end", {"5:1:1e400:", "1000", "4000", "1"}},
+      {"room as a word", {"5:1:1000:", "1000", "abc", "1"}},
+      {"room with a fraction", {"5:1:1000:", "1000", "4000.0", "1"}},
+      {"cost as a word", {"5:1:1000:", "abc", "4000", "1"}},
+      {"cost 1e400", {"5:1:1000:", "1e400", "4000", "1"}},
+      {"cost below zero", {"5:1:1000:", "-1000", "6000", "1"}},
+      {"cost not in whole tokens", {"5:1:1000:", "1500", "3500", "1"}},
+      {"cost and room that do not add up", {"5:1:1000:", "1000", "5000", "1"}},
+      {"N other than the shape's", {"5:3:1000:", "1000", "4000", "1"}},
+      {"one argument missing", {"5:1:1000:", "1000", "4000"}},
+      {"all but one missing", {"5:1:1000:"}},
+      {"one too many", {"5:1:1000:", "1000", "4000", "1", "11700000000000", "1"}},
+      {"a time that is not shifted", {"5:1:1000:", "1000", "4000", "1", "1700000000000"}},
+      {"a time beyond the last", {"5:1:1000:", "1000", "4000", "1", "20000000000001"}},
+      {"a time as a word", {"5:1:1000:", "1000", "4000", "1", "now"}},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    redisReply *reply = eval(server, KEYS("k"), rows[i].arguments);
+    cr_expect(reply->type == REDIS_REPLY_ERROR, "%s: no error", rows[i].name);
+    freeReplyObject(reply);
+    cr_expect(redis_server_integer(server, "EXISTS k") == 0, "%s: something was written", rows[i].name);
+    redis_server_run(server, "DEL k");
+  }
+  assert_error(EVAL(server, KEYS(NULL), "5:1:1000:", "1000", "4000", "1"), "ERR");
+
+  /* The second bucket's fault comes to light before the first one's write. */
+  assert_error(EVAL(server, KEYS("k", "l"), "5:1:1000:", "1000", "4000", "1", "5:1:1000:", "1000", "4000", "0"), "ERR");
+  assert_error(EVAL(server, KEYS("k", "l"), "5:1:1000:", "1000", "4000", "1"), "ERR");
+  cr_assert(eq(i64, redis_server_integer(server, "EXISTS k l"), 0));
+  redis_server_free(server);
+}
+
+Test(take_lua, the_value_is_the_shape_and_a_remainder_that_is_not_zero) {
+  redis_server *server = redis_server_start();
+  assert_integer(EVAL(server, KEYS("n1"), "60:1:1000:", "1000", "59000", "1", "10000000005000"), 0);
+  assert_value(server, "n1", "60:1:1000:");
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME n1"), SHIFT_MS + 5000 + 1000 + 1000));
+
+  /* 1000/3 ms for a token: 333 and one third. */
+  assert_integer(EVAL(server, KEYS("n3"), "5:3:1000:", "1000", "4000", "3", "10000000000000"), 0);
+  assert_value(server, "n3", "5:3:1000:1");
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME n3"), SHIFT_MS + 333 + 1000));
+  assert_integer(EVAL(server, KEYS("n3"), "5:3:1000:", "2000", "3000", "3", "10000000000000"), 1000);
+  assert_value(server, "n3", "5:3:1000:");
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME n3"), SHIFT_MS + 1000 + 1000));
+
+  assert_integer(EVAL(server, KEYS("d"), "5:3:1000:2:", "1000", "4000", "3", "10000000000000"), 0);
+  assert_value(server, "d", "5:3:1000:2:1");
+  redis_server_free(server);
+}
+
+Test(take_lua, on_the_servers_clock_every_bucket_ends_a_second_after_it_is_full) {
+  redis_server *server = redis_server_start();
+  for (int i = 0; i < 3; i++)
+    freeReplyObject(EVAL(server, KEYS("a"), "60:1:60000:", "60000", "3540000", "1"));
+  int64_t left_ms = redis_server_integer(server, "PTTL a");
+  cr_assert(left_ms > 180000 && left_ms <= 181000, "%" PRId64, left_ms);
+  assert_value(server, "a", "60:1:60000:");
+  for (int i = 0; i < 3; i++)
+    freeReplyObject(EVAL(server, KEYS("b"), "60:7:60000:", "60000", "3540000", "7"));
+  left_ms = redis_server_integer(server, "PTTL b");
+  cr_assert(left_ms > 25714 && left_ms <= 26714 + 1, "%" PRId64, left_ms);
+  redis_server_free(server);
+}
+
+Test(take_lua, a_denial_and_a_cost_of_zero_write_nothing) {
+  redis_server *server = redis_server_start();
+  assert_integer(EVAL(server, KEYS("k"), "1:1:1000:", "0", "1000", "1", "10000000000000"), 0);
+  cr_assert(eq(i64, redis_server_integer(server, "EXISTS k"), 0));
+  assert_integer(EVAL(server, KEYS("k"), "1:1:1000:", "1000", "0", "1", "10000000000000"), 0);
+  redisReply *before = redis_server_command(server, "DUMP k");
+  int64_t expires = redis_server_integer(server, "PEXPIRETIME k");
+  assert_integer(EVAL(server, KEYS("k"), "1:1:1000:", "1000", "0", "1", "10000000000400"), 600);
+  assert_integer(EVAL(server, KEYS("k"), "1:1:1000:", "0", "1000", "1", "10000000000400"), 600);
+  /* Not even under another shape. */
+  assert_integer(EVAL(server, KEYS("k"), "1:1:2000:", "0", "2000", "1", "10000000000400"), 1200);
+  redisReply *after = redis_server_command(server, "DUMP k");
+  cr_assert(before->len == after->len && memcmp(before->str, after->str, before->len) == 0);
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME k"), expires));
+  freeReplyObject(before);
+  freeReplyObject(after);
+  redis_server_free(server);
+}
+
+Test(take_lua, a_denied_take_writes_the_new_shape) {
+  redis_server *server = redis_server_start();
+  assert_integer(EVAL(server, KEYS("k"), "1:1:86400000:", "86400000", "0", "1", "10000000000000"), 0);
+  assert_integer(EVAL(server, KEYS("k"), "1:1:1000:", "1000", "0", "1", "10000000000000"), 1000);
+  assert_value(server, "k", "1:1:1000:");
+  assert_integer(EVAL(server, KEYS("k"), "1:1:1000:", "1000", "0", "1", "10000000001000"), 0);
+
+  /* A conversion that fills a bucket removes it when the take is denied by another one. */
+  assert_integer(EVAL(server, KEYS("big"), "10:1:1000:", "1000", "9000", "1", "10000000000000"), 0);
+  redisReply *reply =
+      EVAL(server, KEYS("big", "k"), "5:1:1000:", "1000", "4000", "1", "1:1:1000:", "1000", "0", "1", "10000000000000");
+  cr_assert(eq(int, reply->type, REDIS_REPLY_ARRAY));
+  cr_assert(eq(i64, reply->element[0]->integer, 0));
+  freeReplyObject(reply);
+  assert_value(server, "big", NULL);
+  redis_server_free(server);
+}
+
+Test(take_lua, values_of_others_are_errors_and_stay) {
+  redis_server *server = redis_server_start();
+  static const struct {
+    const char *value;
+    const char *word;
+  } rows[] = {
+      {"hello world", "VERSION "},
+      {"w1:5:1", "VERSION "},
+      {"", "FOREIGN "},
+      {"42", "FOREIGN "},
+      {"5:1:1000", "FOREIGN "},
+      {"5:1:1000:1", "FOREIGN "},
+      {"5:3:1000:3", "FOREIGN "},
+      {"5:3:1000:-1", "FOREIGN "},
+      {"5:3:1000:01", "FOREIGN "},
+      {"5:3:1000:0", "FOREIGN "},
+      {"5:3:1000:1.5", "FOREIGN "},
+      {"5:3:1000:1 ", "FOREIGN "},
+      {"5:3:1000:0x1", "FOREIGN "},
+      {"0:1:1000:", "FOREIGN "},
+      {"5:0:1000:", "FOREIGN "},
+      {"5:2:1000:", "FOREIGN "},
+      {"5:1:315360000001:", "FOREIGN "},
+      {"9007199254740992:1:1:", "FOREIGN "},
+      {"5:3:1000:1:1:1", "FOREIGN "},
+      {" 5:3:1000:", "FOREIGN "},
+      {"5:3:1000:\n", "FOREIGN "},
+      {"{\"level\":5}", "FOREIGN "},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    /* A shape each of them might be taken for. */
+    static const char *const shapes[] = {"5:3:1000:", "5:1:1000:", "9:1:1000:"};
+    for (size_t j = 0; j < 3; j++) {
+      redis_server_run(server, "SET k %s PX 100000", rows[i].value);
+      const char *N = j == 0 ? "3" : "1";
+      const char *room = j == 2 ? "8000" : "4000";
+      redisReply *reply = EVAL(server, KEYS("k"), shapes[j], "1000", room, N);
+      cr_expect(reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, rows[i].word, 8) == 0, "\"%s\": %s",
+                rows[i].value, reply->type == REDIS_REPLY_ERROR ? reply->str : "no error");
+      freeReplyObject(reply);
+      assert_error(EVAL(server, KEYS("k", "new"), shapes[j], "1000", room, N, shapes[j], "1000", room, N),
+                   rows[i].word);
+      cr_assert(eq(i64, redis_server_integer(server, "EXISTS new"), 0));
+      assert_value(server, "k", rows[i].value);
+    }
+  }
+
+  /* Ours but for the expiry. */
+  redis_server_run(server, "SET k 5:1:1000:");
+  assert_error(EVAL(server, KEYS("k"), "5:1:1000:", "1000", "4000", "1"), "FOREIGN ");
+  assert_error(EVAL(server, KEYS("k"), "5:1:1000:", "1000", "4000", "1", "10000000000000"), "FOREIGN ");
+  cr_assert(eq(i64, redis_server_integer(server, "PTTL k"), -1));
+
+  /* Another type, alone and in a vector, with an expiry and without. */
+  redis_server_run(server, "DEL k");
+  redis_server_run(server, "RPUSH k a");
+  for (int i = 0; i < 2; i++) {
+    assert_error(EVAL(server, KEYS("k"), "5:1:1000:", "1000", "4000", "1"), "WRONGTYPE ");
+    assert_error(EVAL(server, KEYS("k"), "5:1:1000:", "1000", "4000", "1", "10000000000000"), "WRONGTYPE ");
+    assert_error(EVAL(server, KEYS("new", "k"), "5:1:1000:", "1000", "4000", "1", "5:1:1000:", "1000", "4000", "1"),
+                 "FOREIGN ");
+    cr_assert(eq(i64, redis_server_integer(server, "EXISTS new"), 0));
+    cr_assert(eq(i64, redis_server_integer(server, "LLEN k"), 1));
+    redis_server_run(server, "PEXPIRE k 100000");
+  }
+  redis_server_free(server);
+}
+
+Test(take_lua, a_full_server_still_serves_known_buckets_and_denies) {
+  redis_server *server = redis_server_start();
+  freeReplyObject(EVAL(server, KEYS("n1"), "5:1:3600000:", "3600000", "14400000", "1"));
+  freeReplyObject(EVAL(server, KEYS("old"), "2:1:3600000:", "7200000", "0", "1"));
+  redis_server_run(server, "CONFIG SET maxmemory-policy noeviction");
+  redis_server_run(server, "CONFIG SET maxmemory 1");
+
+  int64_t before = redis_server_integer(server, "PEXPIRETIME n1");
+  redisReply *reply = EVAL(server, KEYS("n1"), "5:1:3600000:", "3600000", "14400000", "1");
+  cr_assert(eq(int, reply->type, REDIS_REPLY_INTEGER));
+  freeReplyObject(reply);
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME n1"), before + 3600000));
+
+  /* A denial is a read; one that would write a new shape stands as well, and the old shape stays. */
+  reply = EVAL(server, KEYS("old"), "2:1:3600000:", "3600000", "3600000", "1");
+  cr_assert(reply->type == REDIS_REPLY_INTEGER && reply->integer > 3600000);
+  freeReplyObject(reply);
+  reply = EVAL(server, KEYS("old"), "2:1:60000:", "60000", "60000", "1");
+  cr_assert(reply->type == REDIS_REPLY_INTEGER && reply->integer > 60000);
+  freeReplyObject(reply);
+  assert_value(server, "old", "2:1:3600000:");
+
+  /* A new bucket has no room, and then nothing of a vector is charged. */
+  assert_error(EVAL(server, KEYS("new"), "5:1:3600000:", "3600000", "14400000", "1"), "OOM ");
+  before = redis_server_integer(server, "PEXPIRETIME n1");
+  assert_error(EVAL(server, KEYS("new", "n1"), "5:1:3600000:", "3600000", "14400000", "1", "5:1:3600000:", "3600000",
+                    "14400000", "1"),
+               "OOM ");
+  cr_assert(eq(i64, redis_server_integer(server, "EXISTS new"), 0));
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME n1"), before));
+
+  /* Once it has written, the script goes through. */
+  reply = EVAL(server, KEYS("n1", "new"), "5:1:3600000:", "3600000", "14400000", "1", "5:1:3600000:", "3600000",
+               "14400000", "1");
+  cr_assert(eq(int, reply->type, REDIS_REPLY_ARRAY));
+  freeReplyObject(reply);
+  cr_assert(eq(i64, redis_server_integer(server, "EXISTS new"), 1));
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME n1"), before + 3600000));
+  redis_server_free(server);
+}
+
+/* ---- Against the core ---- */
+
+#define BUCKETS 12
+#define STEPS 50000
+#define PIPELINE 100
+
+typedef struct test_bucket {
+  bool stored;
+  spile__state state;
+} test_bucket;
+
+typedef struct test_step {
+  size_t n;
+  size_t buckets[4];
+  spile_shape shapes[4];
+  int64_t debts[4];
+} test_step;
+
+static uint64_t random_state;
+
+static uint64_t random_next(void) {
+  /* xorshift64*, Vigna 2016. */
+  random_state ^= random_state >> 12;
+  random_state ^= random_state << 25;
+  random_state ^= random_state >> 27;
+  return random_state * UINT64_C(2685821657736338717);
+}
+
+static int64_t random_below(int64_t n) {
+  return (int64_t)(random_next() % (uint64_t)n);
+}
+
+static spile_shape random_shape(void) {
+  static const struct {
+    int64_t capacity, tokens, period_ms, debt;
+  } shapes[] = {
+      {5, 1, 1000, 0},
+      {10, 1, 1000, 0},
+      {10, 3, 1000, 0},
+      {7, 7, 999, 4},
+      {1, 2000, 1000, 0},
+      {60, 1, 1000, 30},
+      {100, 333, 1000, 0},
+      {3, 1, 86400000, 0},
+      {INT64_C(9000000000000), 999983, 1000, 0},
+      {2, 1, INT64_C(100000000003), 1},
+      {INT64_C(8998000000000000), 1000000, 1, 0},
+      {50, 50, 7, 50},
+  };
+  size_t i = (size_t)random_below(sizeof(shapes) / sizeof(shapes[0]));
+  spile_shape shape;
+  cr_assert(eq(
+      int, spile__shape_make(&shape, shapes[i].capacity, shapes[i].tokens, shapes[i].period_ms, shapes[i].debt, NULL),
+      SPILE_OK));
+  return shape;
+}
+
+/* What the core makes of the step: the readings, and the states after it. */
+static void step_model(test_bucket *buckets, test_step *step, const int64_t *costs, int64_t now_ms) {
+  const spile__algorithm *algorithm = &spile__token_bucket;
+  spile_reading readings[4];
+  bool rewrites[4];
+  bool fits = true;
+  for (size_t i = 0; i < step->n; i++) {
+    test_bucket *at = &buckets[step->buckets[i]];
+    rewrites[i] = algorithm->read(&step->shapes[i], at->stored ? &at->state : NULL, now_ms, &readings[i]);
+    step->debts[i] = readings[i].values[0];
+    fits = fits && algorithm->fits(&step->shapes[i], &readings[i], costs[i]);
+  }
+  for (size_t i = 0; i < step->n; i++) {
+    test_bucket *at = &buckets[step->buckets[i]];
+    if (costs[i] == 0 || (!fits && !rewrites[i]))
+      continue;
+    if (fits)
+      algorithm->charge(&step->shapes[i], &readings[i], costs[i]);
+    at->stored = algorithm->state(&step->shapes[i], &readings[i], now_ms, &at->state);
+  }
+}
+
+static size_t shape_print(char *out, size_t size, const spile_shape *shape) {
+  int len =
+      snprintf(out, size, "%" PRId64 ":%" PRId64 ":%" PRId64 ":", shape->capacity, shape->refill, shape->period_ms);
+  if (shape->debt > 0)
+    len += snprintf(out + len, size - (size_t)len, "%" PRId64 ":", shape->debt);
+  return (size_t)len;
+}
+
+/* Appends the command of the step to the connection's pipeline. */
+static void step_send(redisContext *connection, const char *script, const test_step *step, const int64_t *costs,
+                      int64_t now_ms) {
+  char text[21][100];
+  const char *argv[3 + 4 + 17];
+  size_t argv_len[3 + 4 + 17];
+  int argc = 0;
+  int texts = 0;
+#define PUT(...)                                                   \
+  do {                                                             \
+    (void)snprintf(text[texts], sizeof(text[texts]), __VA_ARGS__); \
+    argv[argc] = text[texts++];                                    \
+    argv_len[argc] = strlen(argv[argc]);                           \
+    argc++;                                                        \
+  } while (0)
+  argv[argc] = "EVAL";
+  argv_len[argc++] = 4;
+  argv[argc] = script;
+  argv_len[argc++] = strlen(script);
+  PUT("%zu", step->n);
+  static const char *const keys[BUCKETS] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"};
+  for (size_t i = 0; i < step->n; i++) {
+    argv[argc] = keys[step->buckets[i]];
+    argv_len[argc++] = 1;
+  }
+  for (size_t i = 0; i < step->n; i++) {
+    const spile_shape *shape = &step->shapes[i];
+    argv_len[argc] = shape_print(text[texts], sizeof(text[texts]), shape);
+    argv[argc++] = text[texts++];
+    PUT("%" PRId64, costs[i] * shape->period_ms);
+    PUT("%" PRId64, (shape->capacity - costs[i]) * shape->period_ms);
+    PUT("%" PRId64, shape->refill);
+  }
+  PUT("%" PRId64, now_ms + SHIFT_MS);
+#undef PUT
+  cr_assert(eq(int, redisAppendCommandArgv(connection, argc, argv, argv_len), REDIS_OK));
+}
+
+static void step_check(redisContext *connection, const test_step *step, uint64_t number, uint64_t seed) {
+  void *result;
+  cr_assert(eq(int, redisGetReply(connection, &result), REDIS_OK));
+  redisReply *reply = result;
+  cr_assert(reply->type != REDIS_REPLY_ERROR, "seed %" PRIu64 " step %" PRIu64 ": %s", seed, number, reply->str);
+  for (size_t i = 0; i < step->n; i++) {
+    const redisReply *one = step->n == 1 ? reply : reply->element[i];
+    cr_assert(one->type == REDIS_REPLY_INTEGER && one->integer == step->debts[i],
+              "seed %" PRIu64 " step %" PRIu64 " bucket %zu: debt %lld, not %" PRId64, seed, number, i, one->integer,
+              step->debts[i]);
+  }
+  freeReplyObject(reply);
+}
+
+static void states_check(redis_server *server, const test_bucket *buckets) {
+  for (int i = 0; i < BUCKETS; i++) {
+    char name[2] = {(char)('a' + i), '\0'};
+    if (!buckets[i].stored) {
+      assert_value(server, name, NULL);
+      continue;
+    }
+    char value[100];
+    size_t len = shape_print(value, sizeof(value), &buckets[i].state.shape);
+    if (buckets[i].state.bucket.rem > 0)
+      (void)snprintf(value + len, sizeof(value) - len, "%" PRId64, buckets[i].state.bucket.rem);
+    assert_value(server, name, value);
+    cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME %s", name),
+                 buckets[i].state.bucket.full_at_ms + SHIFT_MS + 1000));
+  }
+}
+
+/* Random takes, limits that change, clocks that step: the script says what the core says, and stores what it stores. */
+static void differ(const char *script, uint64_t seed) {
+  redis_server *server = redis_server_start();
+  redisContext *connection = redis_server_connection(server);
+  test_bucket buckets[BUCKETS] = {0};
+  spile_shape shapes[BUCKETS];
+  random_state = seed;
+  for (int i = 0; i < BUCKETS; i++)
+    shapes[i] = random_shape();
+  int64_t now_ms = INT64_C(1700000000000);
+  uint64_t denied = 0;
+  for (uint64_t done = 0; done < STEPS; done += PIPELINE) {
+    static test_step steps[PIPELINE];
+    for (size_t i = 0; i < PIPELINE; i++) {
+      test_step *step = &steps[i];
+      int64_t costs[4];
+      step->n = random_below(2) == 0 ? 1 : 1 + (size_t)random_below(4);
+      size_t first = (size_t)random_below(BUCKETS);
+      for (size_t j = 0; j < step->n; j++) {
+        step->buckets[j] = (first + 5 * j) % BUCKETS;
+        spile_shape *shape = &shapes[step->buckets[j]];
+        if (random_below(50) == 0)
+          *shape = random_shape();
+        step->shapes[j] = *shape;
+        static const int64_t parts[] = {0, 1, 1, 1, 1, 2, 4};
+        int64_t part = parts[random_below(7)];
+        costs[j] = part <= 1 ? part : (shape->capacity + part - 1) / part;
+        if (random_below(20) == 0)
+          costs[j] = shape->capacity;
+      }
+      switch (random_below(12)) {
+      case 0:
+        now_ms += random_below(5000);
+        break;
+      case 1:
+        now_ms -= random_below(3000);
+        break;
+      case 2:
+        now_ms += random_below(400) == 0 ? random_below(INT64_C(200000000000)) : 1;
+        break;
+      case 3:
+        now_ms -= random_below(200) == 0 ? random_below(INT64_C(500000000000)) : 1;
+        break;
+      default:
+        now_ms += random_below(3);
+        break;
+      }
+      if (now_ms < 0 || now_ms > INT64_C(3000000000000))
+        now_ms = INT64_C(1700000000000);
+      step_model(buckets, step, costs, now_ms);
+      for (size_t j = 0; j < step->n; j++)
+        denied += step->debts[j] > (step->shapes[j].capacity - costs[j]) * step->shapes[j].period_ms;
+      step_send(connection, script, step, costs, now_ms);
+    }
+    for (size_t i = 0; i < PIPELINE; i++)
+      step_check(connection, &steps[i], done + i, seed);
+    states_check(server, buckets);
+  }
+  /* The steps reach both sides. */
+  cr_assert(denied > STEPS / 20 && denied < STEPS, "%" PRIu64 " denied", denied);
+  redis_server_free(server);
+}
+
+Test(take_lua, agrees_with_the_core_where_the_time_is_given) {
+  differ(spile__take_lua, 20240611);
+}
+
+/* Copies `text` with its one occurrence of `from` replaced. */
+static char *replaced(const char *text, const char *from, const char *to) {
+  const char *at = strstr(text, from);
+  cr_assert(at != NULL && strstr(at + 1, from) == NULL, "\"%s\" is not there exactly once", from);
+  size_t size = strlen(text) + strlen(to) + 1;
+  char *out = malloc(size);
+  cr_assert(out != NULL);
+  (void)snprintf(out, size, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+  return out;
+}
+
+/* The short path asks the server's clock; here it is told the time instead, and is the same text otherwise. */
+Test(take_lua, agrees_with_the_core_on_its_short_path) {
+  char *let_in = replaced(spile__take_lua, "not ARGV[5] then", "not ARGV[6] then");
+  char *script = replaced(let_in, "call('PTTL', key)", "(call('PEXPIRETIME', key) - ARGV[5])");
+  differ(script, 20240612);
+  free(script);
+  free(let_in);
+}
