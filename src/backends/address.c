@@ -62,7 +62,7 @@ int spile__address_split(const char *address, char *path, size_t path_size,
   if (!spile__percent_decode(address, path_end, path, path_size))
     return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
                              "the address has a broken %%XX escape or is too long; write a literal %% as %%25");
-  while (at != NULL && at[1] != '\0') {
+  for (int count = 1; at != NULL && at[1] != '\0'; count++) {
     const char *name = at + 1;
     at = strchr(name, '&');
     const char *end = at != NULL ? at : name + strlen(name);
@@ -71,8 +71,9 @@ int spile__address_split(const char *address, char *path, size_t path_size,
     char value_text[128];
     if (equals == NULL || !spile__percent_decode(name, equals, name_text, sizeof(name_text)) ||
         !spile__percent_decode(equals + 1, end, value_text, sizeof(value_text)))
+      /* Not quoted: what stands here may be a piece of a password with a '?' in it. */
       return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
-                               "the parameter \"%.*s\" of the address is not NAME=VALUE", (int)(end - name), name);
+                               "parameter %d behind the '?' of the address is not NAME=VALUE", count);
     int result = param(user, name_text, value_text, error);
     if (result != SPILE_OK)
       return result;

@@ -322,7 +322,11 @@ int spile__lmdb_open(spile_store **out, const spile__store_config *config, spile
   store->key_prefix = config->key_prefix;
   store->given_time = config->given_time;
   atomic_init(&store->clean_anew, false);
-  result = spile__lmdb_env_open(&store->env, &settings, config, error);
+  /* Opening waits for those who are opening or closing, as long as a take may wait by default, or longer if it may. */
+  spile__store_config patient = *config;
+  if (patient.timeout_ms < TIMEOUT_MS)
+    patient.timeout_ms = TIMEOUT_MS;
+  result = spile__lmdb_env_open(&store->env, &settings, &patient, error);
   if (result != SPILE_OK) {
     (void)outside->allocate(outside->allocate_user, store, 0);
     return result;
