@@ -21,7 +21,7 @@
 static redisReply *eval(redis_server *server, const char *const *keys, const char *const *arguments) {
   const char *argv[64] = {"EVAL", spile__take_lua};
   size_t argv_len[64] = {4, sizeof(spile__take_lua) - 1};
-  char count[8];
+  char count[16];
   int argc = 3;
   int n = 0;
   for (; keys[n] != NULL; n++)
