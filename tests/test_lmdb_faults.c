@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -36,6 +37,14 @@ static void wait_until(atomic_int *flag, int value) {
     nap();
 }
 
+/* A child that runs until it is killed, also when the test ends before that. */
+static pid_t fork_bound(void) {
+  pid_t child = fork();
+  if (child == 0)
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+  return child;
+}
+
 static void kill_child(pid_t child) {
   (void)kill(child, SIGKILL);
   (void)waitpid(child, NULL, 0);
@@ -49,7 +58,7 @@ Test(lmdb_faults, lmdb_01_a_killed_reader_does_not_fill_the_map) {
   rig_start(&rig);
   atomic_int *reading = shared_new(sizeof(*reading));
   spile_spec spec = spec_of("default", 100000, 1, 1000);
-  pid_t child = fork();
+  pid_t child = fork_bound();
   if (child == 0) {
     spile_store *own = rig_open(&rig, "store?map_size=256KiB");
     (void)take_one(own, &spec, "other");
@@ -122,7 +131,7 @@ static void worker_run(lmdb_rig *rig, const spile_spec *spec, ledger *book, int 
 }
 
 static pid_t worker_start(lmdb_rig *rig, const spile_spec *spec, ledger *book, int number) {
-  pid_t child = fork();
+  pid_t child = fork_bound();
   if (child == 0)
     worker_run(rig, spec, book, number);
   return child;
@@ -142,8 +151,10 @@ Test(lmdb_faults, a_kill_loses_no_acknowledged_take_and_charges_at_most_one_more
   for (int kills = 0; kills < KILLS; kills++) {
     int i = rand() % 4;
     long before = atomic_load(&book->takes[i]);
-    while (atomic_load(&book->takes[i]) == before && atomic_load(&book->errors) == 0)
+    while (atomic_load(&book->takes[i]) == before && atomic_load(&book->errors) == 0) {
+      cr_assert(waitpid(workers[i], NULL, WNOHANG) == 0, "a worker ended by itself");
       nap();
+    }
     (void)nanosleep(&(struct timespec){.tv_nsec = rand() % 1000000}, NULL);
     kill_child(workers[i]);
     workers[i] = worker_start(&rig, &spec, book, i);
@@ -170,7 +181,7 @@ Test(lmdb_faults, lets_exactly_the_capacity_through_eight_processes) {
   ledger *book = shared_new(sizeof(*book));
   pid_t workers[8];
   for (int i = 0; i < 8; i++) {
-    workers[i] = fork();
+    workers[i] = fork_bound();
     if (workers[i] != 0)
       continue;
     spile_store *store = rig_open(&rig, "store");
@@ -195,7 +206,7 @@ Test(lmdb_faults, a_stopped_holder_costs_others_their_deadline_and_no_more) {
   cr_assert(eq(int, take_one(store, &spec, "drained"), SPILE_ALLOWED));
   cr_assert(eq(int, take_one(store, &spec, "drained"), SPILE_ALLOWED));
   atomic_int *holding = shared_new(sizeof(*holding));
-  pid_t child = fork();
+  pid_t child = fork_bound();
   if (child == 0) {
     spile_store *own = rig_open(&rig, "store");
     spile__lmdb_env *env = ((spile__lmdb_store *)own)->env;
@@ -247,7 +258,7 @@ Test(lmdb_faults, lmdb_04_a_forked_child_opens_its_own_and_harms_nothing) {
   ledger *book = shared_new(sizeof(*book));
   spile_store *store = rig_open(&rig, "store");
   cr_assert(eq(int, take_one(store, &spec, "other"), SPILE_ALLOWED));
-  pid_t child = fork();
+  pid_t child = fork_bound();
   if (child == 0) {
     spile_store *own = rig_open(&rig, "store");
     store->ops->close(store, true);
@@ -295,7 +306,7 @@ static void reboot(const lmdb_rig *rig) {
 
 /* Takes one token in a process that then closes the store, or dies without. */
 static void take_and_end(lmdb_rig *rig, const char *tail, const spile_spec *spec, bool closes) {
-  pid_t child = fork();
+  pid_t child = fork_bound();
   if (child == 0) {
     spile_store *store = rig_open(rig, tail);
     bool allowed = take_one(store, spec, "k") == SPILE_ALLOWED;
@@ -431,7 +442,7 @@ Test(lmdb_faults, refuses_what_belongs_to_another_user_or_may_not_be_written) {
   spile_spec spec = spec_of("default", 1, 1, HOUR_MS);
   take_and_end(&rig, "store", &spec, true);
   cr_assert(eq(int, chmod(rig.dir, 0755), 0));
-  pid_t child = fork();
+  pid_t child = fork_bound();
   if (child == 0) {
     if (setuid(65534) != 0)
       _exit(1);
@@ -441,7 +452,7 @@ Test(lmdb_faults, refuses_what_belongs_to_another_user_or_may_not_be_written) {
   }
   child_done(child);
   cr_assert(eq(int, chmod(rig_path(&rig, "store"), 0755), 0));
-  child = fork();
+  child = fork_bound();
   if (child == 0) {
     if (setuid(65534) != 0)
       _exit(1);
@@ -468,7 +479,7 @@ Test(lmdb_faults, refuses_to_join_processes_of_another_pid_namespace) {
   lmdb_rig rig;
   rig_start(&rig);
   atomic_int *stage = shared_new(sizeof(*stage));
-  pid_t child = fork();
+  pid_t child = fork_bound();
   if (child == 0) {
     spile_store *own = rig_open(&rig, "store");
     atomic_store(stage, 1);
@@ -492,7 +503,7 @@ Test(lmdb_faults, goes_on_when_the_table_of_readers_is_full) {
   rig_start(&rig);
   spile_spec spec = spec_of("default", 2, 1, HOUR_MS);
   atomic_int *stage = shared_new(sizeof(*stage));
-  pid_t child = fork();
+  pid_t child = fork_bound();
   if (child == 0) {
     spile_store *own = rig_open(&rig, "store");
     MDB_txn *txn;

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,9 +46,17 @@ static void nap(void) {
   (void)nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 }
 
+/* A child that runs until it is killed, also when the test ends before that. */
+static pid_t fork_bound(void) {
+  pid_t child = fork();
+  if (child == 0)
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+  return child;
+}
+
 /* A process that takes the lock and stays. */
 static pid_t holder_start(table *shared) {
-  pid_t child = fork();
+  pid_t child = fork_bound();
   if (child == 0) {
     if (spile__lmdb_lock_take(&shared->lock, PATIENCE_MS) != 0)
       _exit(1);
@@ -97,7 +106,7 @@ Test(lmdb_lock, goes_to_the_next_when_its_holder_is_killed) {
 
 Test(lmdb_lock, is_not_lost_on_a_holder_that_was_stopped_and_goes_on) {
   table *shared = table_new();
-  pid_t child = fork();
+  pid_t child = fork_bound();
   if (child == 0) {
     for (;;) {
       if (spile__lmdb_lock_take(&shared->lock, PATIENCE_MS) != 0)
@@ -150,7 +159,7 @@ Test(lmdb_lock, goes_to_those_who_wait_in_the_order_they_came) {
   cr_assert(eq(int, spile__lmdb_lock_take(&shared->lock, 0), 0));
   pid_t waiters[WAITERS];
   for (int i = 0; i < WAITERS; i++) {
-    waiters[i] = fork();
+    waiters[i] = fork_bound();
     if (waiters[i] == 0) {
       atomic_store(&shared->held, i + 1);
       int failed = spile__lmdb_lock_take(&shared->lock, PATIENCE_MS);

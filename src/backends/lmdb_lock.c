@@ -85,8 +85,10 @@ static int lock_wait_realtime(spile__lmdb_lock *lock, int64_t wait_ms) {
 /* The thread sanitizer does not know the other call, and of this one not that it also takes a dead holder's mutex. */
 static int lock_wait(spile__lmdb_lock *lock, int64_t wait_ms) {
   int result = lock_wait_realtime(lock, wait_ms);
-  if (result == EOWNERDEAD)
+  if (result == EOWNERDEAD) {
+    __tsan_mutex_pre_lock(&lock->mutex, 0);
     __tsan_mutex_post_lock(&lock->mutex, 0, 0);
+  }
   return result;
 }
 #else

@@ -270,7 +270,7 @@ static void vector_decide(memory_store *memory, memory_vector *vector, spile_cal
   vector_release(vector);
 }
 
-static int memory_decide_several(memory_store *memory, spile_call *call) {
+SPILE__OUT_OF_LINE static int memory_decide_several(memory_store *memory, spile_call *call) {
   memory_vector vector;
   for (size_t i = 0; i < call->n; i++) {
     const memory_limit *limit = spile__memory_limit_get(&memory->table, call->items[i].spec, memory->env);

@@ -128,6 +128,8 @@ void spile__memory_probe_init(memory_probe *probe, const memory_table *table, co
   probe->key_len = key_len;
   uint64_t hash = spile__siphash64_pair(table->secret, limit->bucket_id, key, key_len);
   probe->hash = hash != 0 ? hash : 1;
+  /* The high half of the hash, scaled to the table. */
+  probe->home = (size_t)(((probe->hash >> 32) * table->entry_count) >> 32);
   memset(probe->start, 0, sizeof(probe->start));
   memcpy(probe->start, key, key_len < sizeof(probe->start) ? key_len : sizeof(probe->start));
 }
@@ -249,17 +251,8 @@ static inline uint64_t word_wait(const memory_entry *entry) {
   return word;
 }
 
-/* The entry at which looking for a hash begins: its high half, scaled to the table. */
-static inline size_t table_home(const memory_table *table, uint64_t hash) {
-  return (size_t)(((hash >> 32) * table->entry_count) >> 32);
-}
-
 static inline size_t table_probes(const memory_table *table) {
   return table->entry_count < SPILE__MEMORY_PROBES_MAX ? table->entry_count : SPILE__MEMORY_PROBES_MAX;
-}
-
-void spile__memory_prefetch(const memory_table *table, const memory_probe *probe) {
-  __builtin_prefetch(&table->entries[table_home(table, probe->hash)]);
 }
 
 /*
@@ -268,7 +261,7 @@ void spile__memory_prefetch(const memory_table *table, const memory_probe *probe
  */
 static memory_entry *table_find(const memory_table *table, const memory_probe *probe, uint64_t *word, size_t *looked,
                                 bool *busy) {
-  size_t at = table_home(table, probe->hash);
+  size_t at = probe->home;
   size_t probes = table_probes(table);
   for (size_t i = 0; i < probes; i++) {
     memory_entry *entry = &table->entries[at];
@@ -386,7 +379,7 @@ static bool keys_reserve(memory_table *table) {
  */
 static memory_entry *entry_claim(memory_table *table, const memory_probe *probe, bool spare, int64_t now_ms,
                                  uint64_t *word) {
-  size_t at = table_home(table, probe->hash);
+  size_t at = probe->home;
   size_t probes = table_probes(table);
   for (size_t i = 0; i < probes; i++, at = at + 1 == table->entry_count ? 0 : at + 1) {
     memory_entry *entry = &table->entries[at];

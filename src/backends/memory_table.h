@@ -98,6 +98,7 @@ typedef struct memory_probe {
   const void *key;
   size_t key_len;
   uint64_t hash;
+  size_t home;                  /* the entry at which looking begins */
   uint64_t start[INLINE_WORDS]; /* the first bytes of the key, zero-padded */
 } memory_probe;
 
@@ -147,7 +148,9 @@ void spile__memory_state(const memory_table *table, const memory_entry *entry, u
 size_t spile__memory_key_copy(const memory_table *table, const memory_entry *entry, unsigned char *out);
 
 /* Asks for the cache line at which looking begins. */
-void spile__memory_prefetch(const memory_table *table, const memory_probe *probe);
+static inline void spile__memory_prefetch(const memory_table *table, const memory_probe *probe) {
+  __builtin_prefetch(&table->entries[probe->home]);
+}
 
 /* Waits a little for somebody else's lock; `turns` counts from 0. */
 void spile__memory_pause(unsigned *turns);

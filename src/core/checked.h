@@ -15,6 +15,12 @@
 #define SPILE__ASSERT(condition) ((void)0)
 #endif
 
+/*
+ * For a function with large variables that the common path does not call: inlined there, its frame would be paid for by
+ * everybody.
+ */
+#define SPILE__OUT_OF_LINE __attribute__((noinline))
+
 /* The largest integer up to which a Lua number counts exactly, less one: 2^53 − 1. */
 #define SPILE__EXACT_MAX INT64_C(9007199254740991)
 

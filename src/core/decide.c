@@ -6,11 +6,22 @@
  */
 #include "core/decide.h"
 
+#include <string.h>
+
 void spile__decision_clear(spile_decision *decision) {
-  *decision = (spile_decision){.remaining = SPILE_UNKNOWN,
-                               .retry_after_ms = SPILE_UNKNOWN,
-                               .reset_after_ms = SPILE_UNKNOWN,
-                               .capacity = SPILE_UNKNOWN};
+  decision->outcome = 0;
+  decision->decided_by = SPILE_BY_NOBODY;
+  decision->store_error = SPILE_REASON_NONE;
+  decision->index = 0;
+  decision->name = NULL;
+  decision->capacity = SPILE_UNKNOWN;
+  decision->remaining = SPILE_UNKNOWN;
+  decision->retry_after_ms = SPILE_UNKNOWN;
+  decision->reset_after_ms = SPILE_UNKNOWN;
+  decision->delay_ms = 0;
+  /* The end of an empty text is enough: this runs on every take. */
+  decision->detail[0] = '\0';
+  memset(decision->reserved, 0, sizeof(decision->reserved));
 }
 
 bool spile__items_fit(const spile_item *items, size_t n) {
@@ -55,28 +66,32 @@ static void item_report(const spile_item *item, bool charged, spile__verdict *ou
   spile__algorithm_get(item->spec->algorithm)->report(&item->spec->shape, &item->reading, item->cost, charged, out);
 }
 
-int spile__decide(const spile_item *items, size_t n, bool charge, spile_decision *decision, spile_decision *each) {
-  spile__verdict worst;
+/* Reports every item as `charged` says, and finds the strictest. @return its index */
+static size_t items_report(const spile_item *items, size_t n, bool charged, spile__verdict *strictest,
+                           spile_decision *each) {
   size_t index = 0;
-  /* The first pass learns whether all fit; only then is anything charged and reported as such. One item knows by
-   * itself. */
-  for (int pass = n == 1; pass < 2; pass++) {
-    bool charged = charge && pass == 1;
-    index = 0;
-    item_report(&items[0], charged, &worst);
-    for (size_t i = 0; i < n; i++) {
-      spile__verdict verdict;
-      item_report(&items[i], charged, &verdict);
-      if (stricter(&verdict, &worst)) {
-        worst = verdict;
-        index = i;
-      }
-      if (each != NULL)
-        decision_set(&each[i], items[i].spec, &verdict, i);
+  item_report(&items[0], charged, strictest);
+  if (each != NULL)
+    decision_set(&each[0], items[0].spec, strictest, 0);
+  for (size_t i = 1; i < n; i++) {
+    spile__verdict verdict;
+    item_report(&items[i], charged, &verdict);
+    if (stricter(&verdict, strictest)) {
+      *strictest = verdict;
+      index = i;
     }
-    if (!charge || worst.outcome != SPILE_ALLOWED)
-      break;
+    if (each != NULL)
+      decision_set(&each[i], items[i].spec, &verdict, i);
   }
-  decision_set(decision, items[index].spec, &worst, index);
-  return worst.outcome;
+  return index;
+}
+
+int spile__decide(const spile_item *items, size_t n, bool charge, spile_decision *decision, spile_decision *each) {
+  spile__verdict verdict;
+  /* Several are charged only if all fit, which takes a look at all; one knows by itself. */
+  size_t index = items_report(items, n, charge && n == 1, &verdict, each);
+  if (charge && n > 1 && verdict.outcome == SPILE_ALLOWED)
+    index = items_report(items, n, true, &verdict, each);
+  decision_set(decision, items[index].spec, &verdict, index);
+  return verdict.outcome;
 }

@@ -62,19 +62,17 @@ void spile__env_init(spile_env *env) {
                      .log = env_log};
 }
 
-/* The one thing a process has one of: which child of which fork it is. */
-static atomic_uint fork_generation = 1;
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+atomic_uint spile__fork_count = 1;
 
 static void fork_in_child(void) {
-  atomic_fetch_add_explicit(&fork_generation, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&spile__fork_count, 1, memory_order_relaxed);
 }
 
-static void fork_watch(void) {
+static void fork_watch_once(void) {
   (void)pthread_atfork(NULL, NULL, fork_in_child);
 }
 
-unsigned spile__fork_generation(void) {
-  (void)pthread_once(&fork_once, fork_watch);
-  return atomic_load_explicit(&fork_generation, memory_order_relaxed);
+void spile__fork_watch(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  (void)pthread_once(&once, fork_watch_once);
 }

@@ -127,8 +127,8 @@ static void decide_without_store(const spile_item *items, size_t n, int outcome,
  * An item found no room for its bucket, and its limit's on_full decides: fail and closed end the call; an open limit
  * counts for nothing, and the store is asked again about the others.
  */
-static int limiter_decide_full(spile_limiter *limiter, spile_call *call, const spile_item *items, size_t n,
-                               spile_decision *decision, spile_decision *each) {
+SPILE__OUT_OF_LINE static int limiter_decide_full(spile_limiter *limiter, spile_call *call, const spile_item *items,
+                                                  size_t n, spile_decision *decision, spile_decision *each) {
   bool waived[SPILE_REQUESTS_MAX] = {false};
   spile_item rest[SPILE_REQUESTS_MAX];
   size_t where[SPILE_REQUESTS_MAX]; /* rest[i] is items[where[i]] */

@@ -65,6 +65,7 @@ static int limiter_new(spile_limiter **out, const spile_options *given, spile_er
   if (limiter == NULL)
     return spile__fail(error, SPILE_ENOMEM, "out of memory for a limiter", NULL);
   memset(limiter, 0, sizeof(*limiter));
+  spile__fork_watch();
   limiter->env = env;
   limiter->fork_generation = spile__fork_generation();
   limiter->timeout_ms = options.timeout_ms;
