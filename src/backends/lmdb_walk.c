@@ -315,23 +315,12 @@ static int each_read(spile__lmdb_store *store, const walk_rule *rule, spile__lmd
 static bool each_show(const each_entry *entry, int64_t now_ms, spile_visitor *visit, void *user) {
   spile__lmdb_parts parts;
   (void)spile__lmdb_key_split(&parts, entry->key.bytes, entry->key.len);
-  const spile__algorithm *algorithm = spile__algorithm_get(parts.algorithm);
-  const spile_shape *shape = &entry->state.shape;
-  spile_reading reading;
-  spile__verdict verdict;
-  (void)algorithm->read(shape, &entry->state, now_ms, &reading);
-  algorithm->report(shape, &reading, 0, false, &verdict);
-  const spile_stored stored = {.key = parts.key,
-                               .key_len = parts.key_len,
-                               .name = (const char *)parts.name,
-                               .name_len = parts.name_len,
-                               .algorithm = algorithm->name,
-                               .capacity = shape->capacity,
-                               .refill_tokens = shape->refill,
-                               .refill_period_ms = shape->period_ms,
-                               .remaining = verdict.remaining,
-                               .reset_after_ms = verdict.reset_after_ms,
-                               .simulated = parts.simulated};
+  spile_stored stored = spile__stored_make(parts.algorithm, &entry->state, now_ms);
+  stored.key = parts.key;
+  stored.key_len = parts.key_len;
+  stored.name = (const char *)parts.name;
+  stored.name_len = parts.name_len;
+  stored.simulated = parts.simulated;
   return visit(user, &stored);
 }
 

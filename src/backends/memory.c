@@ -346,7 +346,7 @@ static int memory_clean(spile_store *store, spile_clean_what what, int64_t now_m
   size_t end = at + 4096 < memory->table.entry_count ? at + 4096 : memory->table.entry_count;
   for (; at < end; at++) {
     memory_entry *entry = &memory->table.entries[at];
-    if (atomic_load_explicit(&entry->hash, memory_order_acquire) == 0)
+    if (spile__memory_unused(entry))
       continue;
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
     unsigned turns = 0;
@@ -372,7 +372,7 @@ static int memory_each(spile_store *store, int64_t given_ms, int64_t timeout_ms,
   for (size_t at = 0; at < table->entry_count; at++) {
     const memory_entry *entry = &table->entries[at];
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
-    if (atomic_load_explicit(&entry->hash, memory_order_acquire) == 0 || (word & WORD_LOCKED) != 0)
+    if (spile__memory_unused(entry) || (word & WORD_LOCKED) != 0)
       continue;
     uint32_t id = entry_limit_id(atomic_load_explicit(&entry->shape, memory_order_acquire));
     size_t key_len = spile__memory_key_copy(table, entry, key);
@@ -382,24 +382,14 @@ static int memory_each(spile_store *store, int64_t given_ms, int64_t timeout_ms,
     if (atomic_load_explicit(&entry->word, memory_order_acquire) != word)
       continue;
     const memory_limit *limit = spile__memory_limit_by_id(table, id);
-    const spile__algorithm *algorithm = spile__algorithm_get(limit->spec.algorithm);
-    spile_reading reading;
-    spile__verdict verdict;
-    (void)algorithm->read(&state.shape, &state, memory_now(memory, given_ms), &reading);
-    algorithm->report(&state.shape, &reading, 0, false, &verdict);
-    if (verdict.reset_after_ms == 0)
+    spile_stored stored = spile__stored_make(limit->spec.algorithm, &state, memory_now(memory, given_ms));
+    if (stored.reset_after_ms == 0)
       continue;
-    spile_stored stored = {.key = key,
-                           .key_len = key_len,
-                           .name = limit->spec.name,
-                           .name_len = limit->spec.name_len,
-                           .algorithm = algorithm->name,
-                           .capacity = state.shape.capacity,
-                           .refill_tokens = state.shape.refill,
-                           .refill_period_ms = state.shape.period_ms,
-                           .remaining = verdict.remaining,
-                           .reset_after_ms = verdict.reset_after_ms,
-                           .simulated = table->given_time};
+    stored.key = key;
+    stored.key_len = key_len;
+    stored.name = limit->spec.name;
+    stored.name_len = limit->spec.name_len;
+    stored.simulated = table->given_time;
     if (!visit(user, &stored))
       break;
   }

@@ -8,7 +8,7 @@
 #include <spile/sys/store.h>
 
 /* The most entries that a call looks at for one bucket. */
-#define SPILE__MEMORY_PROBES_MAX 256
+#define SPILE__MEMORY_PROBES_MAX 255
 
 /* How many entries a lookup of the item's bucket looks at. */
 size_t spile__memory_probes(spile_store *store, const spile_item *item);

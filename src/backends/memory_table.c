@@ -21,7 +21,7 @@ bool spile__memory_table_init(memory_table *table, size_t keys, bool given_time,
     return false;
   /*
    * A third of the entries stays unused. With load a = 2/3 the chance that a key finds its first k entries used falls
-   * as (a·e^(1−a))^k = 0.93^k: 10^-8 at 256, in a table that holds all its keys.
+   * as (a·e^(1−a))^k = 0.93^k: 10^-8 at 255, in a table that holds all its keys.
    */
   table->entry_count = keys + keys / 2 + 2;
   table->line_count = (uint32_t)keys;
@@ -127,9 +127,10 @@ void spile__memory_probe_init(memory_probe *probe, const memory_table *table, co
   probe->key = key;
   probe->key_len = key_len;
   uint64_t hash = spile__siphash64_pair(table->secret, limit->bucket_id, key, key_len);
-  probe->hash = hash != 0 ? hash : 1;
   /* The high half of the hash, scaled to the table. */
-  probe->home = (size_t)(((probe->hash >> 32) * table->entry_count) >> 32);
+  probe->home = (size_t)(((hash >> 32) * table->entry_count) >> 32);
+  hash &= ~HEAD_REACH;
+  probe->hash = hash != 0 ? hash : HEAD_REACH + 1;
   memset(probe->start, 0, sizeof(probe->start));
   memcpy(probe->start, key, key_len < sizeof(probe->start) ? key_len : sizeof(probe->start));
 }
@@ -251,10 +252,6 @@ static inline uint64_t word_wait(const memory_entry *entry) {
   return word;
 }
 
-static inline size_t table_probes(const memory_table *table) {
-  return table->entry_count < SPILE__MEMORY_PROBES_MAX ? table->entry_count : SPILE__MEMORY_PROBES_MAX;
-}
-
 /*
  * spile__memory_find; where `busy` is not NULL it does not wait, but says so when an entry that may be the one is
  * locked. The key of a locked entry may be changing, so nothing more can be known.
@@ -262,15 +259,15 @@ static inline size_t table_probes(const memory_table *table) {
 static memory_entry *table_find(const memory_table *table, const memory_probe *probe, uint64_t *word, size_t *looked,
                                 bool *busy) {
   size_t at = probe->home;
-  size_t probes = table_probes(table);
-  for (size_t i = 0; i < probes; i++) {
+  uint64_t head = atomic_load_explicit(&table->entries[at].head, memory_order_acquire);
+  size_t reach = head & HEAD_REACH;
+  for (size_t i = 0; i < reach; i++) {
     memory_entry *entry = &table->entries[at];
-    uint64_t hash = atomic_load_explicit(&entry->hash, memory_order_acquire);
+    if (i > 0)
+      head = atomic_load_explicit(&entry->head, memory_order_acquire);
     if (looked != NULL)
       *looked = i + 1;
-    if (hash == 0)
-      return NULL;
-    if (hash == probe->hash) {
+    if ((head & ~HEAD_REACH) == probe->hash) {
       *word = atomic_load_explicit(&entry->word, memory_order_acquire);
       if ((*word & WORD_LOCKED) != 0) {
         if (busy != NULL) {
@@ -348,7 +345,7 @@ static bool entry_fill(memory_table *table, memory_entry *entry, const memory_pr
   uint32_t tail = NO_LINE;
   (void)pthread_mutex_lock(&table->lines_lock);
   bool done = probe->key_len <= sizeof(probe->start) || lines_take(table, probe, &tail);
-  if (done && atomic_load_explicit(&entry->hash, memory_order_relaxed) != 0)
+  if (done && !spile__memory_unused(entry))
     lines_release(table, atomic_load_explicit(&entry->tail, memory_order_relaxed));
   (void)pthread_mutex_unlock(&table->lines_lock);
   if (!done)
@@ -357,7 +354,11 @@ static bool entry_fill(memory_table *table, memory_entry *entry, const memory_pr
   atomic_store_explicit(&entry->tail, tail, memory_order_release);
   for (size_t i = 0; i < INLINE_WORDS; i++)
     atomic_store_explicit(&entry->key[i], probe->start[i], memory_order_release);
-  atomic_store_explicit(&entry->hash, probe->hash, memory_order_release);
+  /* The reach is the home's, whoever lies here, and others may be raising it. */
+  uint64_t head = atomic_load_explicit(&entry->head, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&entry->head, &head, probe->hash | (head & HEAD_REACH),
+                                                memory_order_acq_rel, memory_order_relaxed)) {
+  }
   return true;
 }
 
@@ -373,32 +374,43 @@ static bool keys_reserve(memory_table *table) {
   return false;
 }
 
-/*
- * Locks the first entry that a new key may have: one never used, or a spare one. A key may not lie behind an entry that
- * was never used, where nobody would look for it.
- */
-static memory_entry *entry_claim(memory_table *table, const memory_probe *probe, bool spare, int64_t now_ms,
-                                 uint64_t *word) {
-  size_t at = probe->home;
-  size_t probes = table_probes(table);
-  for (size_t i = 0; i < probes; i++, at = at + 1 == table->entry_count ? 0 : at + 1) {
-    memory_entry *entry = &table->entries[at];
-    while (atomic_load_explicit(&entry->hash, memory_order_acquire) == 0) {
-      if (spare)
-        return NULL;
-      /* Another thread may be filling it. Whoever does moves the word on, so a lock on this word finds it unused. */
-      *word = word_wait(entry);
-      if (atomic_load_explicit(&entry->hash, memory_order_acquire) != 0)
-        break;
-      if (!keys_reserve(table))
-        return NULL;
-      if (spile__memory_lock(entry, *word))
-        return entry;
-      keys_unreserve(table);
-    }
-    *word = atomic_load_explicit(&entry->word, memory_order_acquire);
-    if (spare && (*word & WORD_LOCKED) == 0 && entry_is_spare(table, entry, *word, now_ms) &&
-        spile__memory_lock(entry, *word))
+/* Makes sure that looking for buckets of this home goes as far as `reach` entries. */
+static void home_extend(memory_entry *home, uint64_t reach) {
+  uint64_t head = atomic_load_explicit(&home->head, memory_order_relaxed);
+  while ((head & HEAD_REACH) < reach &&
+         !atomic_compare_exchange_weak_explicit(&home->head, &head, (head & ~HEAD_REACH) | reach, memory_order_acq_rel,
+                                                memory_order_relaxed)) {
+  }
+}
+
+/* Locks an entry if it was never used. */
+static bool entry_lock_unused(memory_table *table, memory_entry *entry, uint64_t *word) {
+  while (spile__memory_unused(entry)) {
+    /* Another thread may be filling it. Whoever does moves the word on, so a lock on this word finds it unused. */
+    *word = word_wait(entry);
+    if (!spile__memory_unused(entry) || !keys_reserve(table))
+      return false;
+    if (spile__memory_lock(entry, *word))
+      return true;
+    keys_unreserve(table);
+  }
+  return false;
+}
+
+/* Locks an entry if it may be given to another key. */
+static bool entry_lock_spare(const memory_table *table, memory_entry *entry, int64_t now_ms, uint64_t *word) {
+  *word = atomic_load_explicit(&entry->word, memory_order_acquire);
+  return !spile__memory_unused(entry) && (*word & WORD_LOCKED) == 0 && entry_is_spare(table, entry, *word, now_ms) &&
+         spile__memory_lock(entry, *word);
+}
+
+/* Locks the first entry behind a home that a new key may have. @return it, with its distance, or NULL */
+static memory_entry *entry_claim(memory_table *table, const memory_probe *probe, bool unused, bool spare,
+                                 int64_t now_ms, uint64_t *word, size_t *distance) {
+  size_t probes = table->entry_count < SPILE__MEMORY_PROBES_MAX ? table->entry_count : (size_t)SPILE__MEMORY_PROBES_MAX;
+  for (*distance = 0; *distance < probes; ++*distance) {
+    memory_entry *entry = &table->entries[(probe->home + *distance) % table->entry_count];
+    if ((unused && entry_lock_unused(table, entry, word)) || (spare && entry_lock_spare(table, entry, now_ms, word)))
       return entry;
   }
   return NULL;
@@ -406,21 +418,23 @@ static memory_entry *entry_claim(memory_table *table, const memory_probe *probe,
 
 memory_added spile__memory_add(memory_table *table, const memory_probe *probe, int64_t now_ms, memory_entry **entry,
                                uint64_t *word) {
-  pthread_mutex_t *stripe = &table->stripes[probe->hash % STRIPES];
+  pthread_mutex_t *stripe = &table->stripes[(probe->hash >> 8) % STRIPES];
   memory_added added = MEMORY_NO_ROOM;
   bool busy = false;
   (void)pthread_mutex_lock(stripe);
   if (table_find(table, probe, word, NULL, &busy) != NULL || busy) {
     added = MEMORY_FOUND;
   } else {
-    /* On the store's clock spare entries come first, which keeps the way to an entry short. Where the caller gives the
-     * time unused ones do, so that no bucket is dropped before there is need. */
-    *entry = entry_claim(table, probe, !table->given_time, now_ms, word);
-    if (*entry == NULL)
-      *entry = entry_claim(table, probe, table->given_time, now_ms, word);
+    /* On the store's clock any entry will do, the nearest first. Where the caller gives the time, spare ones are used
+     * only when there are no others, so that no bucket is dropped before there is need. */
+    size_t distance;
+    *entry = entry_claim(table, probe, true, !table->given_time, now_ms, word, &distance);
+    if (*entry == NULL && table->given_time)
+      *entry = entry_claim(table, probe, false, true, now_ms, word, &distance);
     if (*entry != NULL) {
-      bool unused = atomic_load_explicit(&(*entry)->hash, memory_order_relaxed) == 0;
+      bool unused = spile__memory_unused(*entry);
       if (entry_fill(table, *entry, probe)) {
+        home_extend(&table->entries[probe->home], distance + 1);
         added = MEMORY_ADDED;
       } else {
         if (unused)

@@ -2,9 +2,13 @@
 /*
  * The table of the memory store: one cache line an entry, found without a lock.
  *
- * An entry is reached from the keyed hash of its bucket by looking at the entries that follow, as far as the first that
- * was never used, and SPILE__MEMORY_PROBES_MAX at most. An entry once used never becomes unused and never moves; it may
- * be given to another key when its bucket is full again, since a full bucket and none are the same.
+ * The keyed hash of a bucket names its home, the entry at which looking for it begins. It lies there or among the
+ * entries that follow; how far the farthest bucket of a home lies is written in the home itself, so a bucket that is
+ * not there is known to be missing after as many looks, mostly one. SPILE__MEMORY_PROBES_MAX is the farthest. An entry
+ * never moves; it may be given to another key when its bucket is full again, since a full bucket and none are the same.
+ *
+ * `head` is the upper 56 bits of the hash of the bucket that lies here, 0 in an entry that was never used, and in the
+ * low 8 bits the reach: how many entries to look at for buckets whose home this is.
  *
  * `word` is at once the state of the bucket, the entry's lock and its version:
  *
@@ -27,18 +31,22 @@
 #include "backends/memory.h"
 #include "core/algorithm.h"
 
+_Static_assert(SPILE__MEMORY_PROBES_MAX <= 255, "a reach has 8 bits");
+
 #define WORD_LOCKED (UINT64_C(1) << 63)
 #define WORD_GENERATION_SHIFT 60
 #define WORD_REM_SHIFT 44
 #define WORD_FULL_AT_MASK ((UINT64_C(1) << WORD_REM_SHIFT) - 1)
 #define WORD_REM_MASK UINT64_C(0xffff)
 
+#define HEAD_REACH UINT64_C(0xff)
+
 #define INLINE_WORDS 4
 #define LINE_WORDS 7
 #define NO_LINE UINT32_MAX
 
 typedef struct memory_entry {
-  _Alignas(64) _Atomic uint64_t hash; /* 0: never used */
+  _Alignas(64) _Atomic uint64_t head;
   _Atomic uint64_t word;
   _Atomic uint64_t wide_rem;
   _Atomic uint32_t shape;             /* id of the memory_limit it was last written under; key_len above 16 bits */
@@ -70,7 +78,7 @@ typedef struct memory_table {
   memory_entry *entries;
   size_t entry_count;
   size_t keys_max;
-  atomic_size_t keys_used; /* entries that were ever used */
+  atomic_size_t keys_used; /* entries that were ever used, at most keys_max: a third of the table is always free */
   bool given_time;
   uint64_t secret[2];
 
@@ -97,7 +105,7 @@ typedef struct memory_probe {
   const memory_limit *limit;
   const void *key;
   size_t key_len;
-  uint64_t hash;
+  uint64_t hash;                /* low 8 bits 0 */
   size_t home;                  /* the entry at which looking begins */
   uint64_t start[INLINE_WORDS]; /* the first bytes of the key, zero-padded */
 } memory_probe;
@@ -154,6 +162,11 @@ static inline void spile__memory_prefetch(const memory_table *table, const memor
 
 /* Waits a little for somebody else's lock; `turns` counts from 0. */
 void spile__memory_pause(unsigned *turns);
+
+/* Whether an entry was never used. */
+static inline bool spile__memory_unused(const memory_entry *entry) {
+  return (atomic_load_explicit(&entry->head, memory_order_acquire) & ~HEAD_REACH) == 0;
+}
 
 static inline int64_t word_full_at_ms(uint64_t word) {
   return (int64_t)(word & WORD_FULL_AT_MASK);

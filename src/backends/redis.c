@@ -237,17 +237,11 @@ static int redis_decide(spile_store *base, spile_call *call) {
 
 /* ---- Clearing, opening, closing ---- */
 
-static int redis_clear_locked(spile__redis_store *store, const spile_item *item, int64_t deadline_ms,
-                              spile_error *error) {
-  store->scratch.len = 0;
-  if (!spile__redis_buffer_reserve(store->env, &store->scratch, spile__redis_key_size(store->key_prefix, item)))
-    return memory_fail(error);
-  redis_command command = {.argc = 0};
-  command_put(&command, "UNLINK", 6);
-  scratch_key(store, &command, store->given_time, item);
+int spile__redis_run(spile__redis_store *store, int argc, const char **argv, const size_t *argv_len,
+                     int64_t deadline_ms, spile_error *error) {
   spile__redis_link *link = &store->link;
   link->out.len = 0;
-  if (!spile__redis_command(store->env, &link->out, command.argc, command.argv, command.argv_len))
+  if (!spile__redis_command(store->env, &link->out, argc, argv, argv_len))
     return memory_fail(error);
   redisReply *reply;
   int result = spile__redis_link_call(link, deadline_ms, &take_bounds, 1, &reply, error);
@@ -257,6 +251,17 @@ static int redis_clear_locked(spile__redis_store *store, const spile_item *item,
     result = spile__redis_link_refused(link, reply, error);
   freeReplyObject(reply);
   return result;
+}
+
+static int redis_clear_locked(spile__redis_store *store, const spile_item *item, int64_t deadline_ms,
+                              spile_error *error) {
+  store->scratch.len = 0;
+  if (!spile__redis_buffer_reserve(store->env, &store->scratch, spile__redis_key_size(store->key_prefix, item)))
+    return memory_fail(error);
+  redis_command command = {.argc = 0};
+  command_put(&command, "UNLINK", 6);
+  scratch_key(store, &command, store->given_time, item);
+  return spile__redis_run(store, command.argc, command.argv, command.argv_len, deadline_ms, error);
 }
 
 static int redis_clear(spile_store *base, const spile_item *item, int64_t deadline_ms, spile_error *error) {

@@ -166,6 +166,10 @@ int spile__redis_open_over(spile_store **out, const spile__store_config *config,
 /* Waits for the store until the deadline. @return SPILE_OK; SPILE_EUNAVAILABLE, busy */
 int spile__redis_lock(spile__redis_store *store, int64_t deadline_ms, spile_error *error);
 
+/* Runs one command, under the lock, that answers with an integer, which is not needed. */
+int spile__redis_run(spile__redis_store *store, int argc, const char **argv, const size_t *argv_len,
+                     int64_t deadline_ms, spile_error *error);
+
 /* The given-time mark of instants in Redis: far enough ahead that the server never expires such a bucket. */
 #define SPILE__REDIS_SHIFT_MS INT64_C(10000000000000)
 

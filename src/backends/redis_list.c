@@ -118,18 +118,7 @@ static int batch_remove(spile__redis_store *store, redisReply **from, size_t n, 
     argv_len[0] = 6;
   }
 
-  spile__redis_link *link = &store->link;
-  link->out.len = 0;
-  if (!spile__redis_command(store->env, &link->out, argc, argv, argv_len))
-    return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE, "no memory for the command");
-  redisReply *reply;
-  int result = spile__redis_link_call(link, deadline_ms, &value_bounds, 1, &reply, error);
-  if (result != SPILE_OK)
-    return result;
-  if (reply->type != REDIS_REPLY_INTEGER)
-    result = spile__redis_link_refused(link, reply, error);
-  freeReplyObject(reply);
-  return result;
+  return spile__redis_run(store, argc, argv, argv_len, deadline_ms, error);
 }
 
 static int clean_page(spile__redis_store *store, spile_clean_what what, int64_t now_ms, int64_t deadline_ms,
@@ -218,25 +207,14 @@ static bool stored_fill(const spile__redis_key *key, redisReply **replies, int64
     now_ms = replies[1]->integer - replies[2]->integer;
   int64_t shift_ms = key->simulated ? SPILE__REDIS_SHIFT_MS : 0;
   state.bucket.full_at_ms = replies[1]->integer - shift_ms - SPILE__TOLERANCE_MS;
-  const spile__algorithm *algorithm = spile__algorithm_get(SPILE_TOKEN_BUCKET);
-  if (now_ms < 0 || now_ms > SPILE_TIME_MAX_MS || !algorithm->state_valid(&state))
+  if (now_ms < 0 || now_ms > SPILE_TIME_MAX_MS || !spile__algorithm_get(SPILE_TOKEN_BUCKET)->state_valid(&state))
     return false;
-
-  spile_reading reading;
-  spile__verdict verdict;
-  (void)algorithm->read(&state.shape, &state, now_ms, &reading);
-  algorithm->report(&state.shape, &reading, 0, false, &verdict);
-  *out = (spile_stored){.key = key->key,
-                        .key_len = key->key_len,
-                        .name = key->name,
-                        .name_len = key->name_len,
-                        .algorithm = algorithm->name,
-                        .capacity = state.shape.capacity,
-                        .refill_tokens = state.shape.refill,
-                        .refill_period_ms = state.shape.period_ms,
-                        .remaining = verdict.remaining,
-                        .reset_after_ms = verdict.reset_after_ms,
-                        .simulated = key->simulated};
+  *out = spile__stored_make(SPILE_TOKEN_BUCKET, &state, now_ms);
+  out->key = key->key;
+  out->key_len = key->key_len;
+  out->name = key->name;
+  out->name_len = key->name_len;
+  out->simulated = key->simulated;
   return true;
 }
 

@@ -22,3 +22,17 @@ bool spile__algorithm_find(const char *word, size_t len, spile_algorithm *out) {
   }
   return false;
 }
+
+spile_stored spile__stored_make(spile_algorithm algorithm, const spile__state *state, int64_t now_ms) {
+  const spile__algorithm *table = spile__algorithm_get(algorithm);
+  spile_reading reading;
+  spile__verdict verdict;
+  (void)table->read(&state->shape, state, now_ms, &reading);
+  table->report(&state->shape, &reading, 0, false, &verdict);
+  return (spile_stored){.algorithm = table->name,
+                        .capacity = state->shape.capacity,
+                        .refill_tokens = state->shape.refill,
+                        .refill_period_ms = state->shape.period_ms,
+                        .remaining = verdict.remaining,
+                        .reset_after_ms = verdict.reset_after_ms};
+}

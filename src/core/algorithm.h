@@ -69,6 +69,9 @@ const spile__algorithm *spile__algorithm_get(spile_algorithm algorithm);
 /* The algorithm of a word. @return false: there is none */
 bool spile__algorithm_find(const char *word, size_t len, spile_algorithm *out);
 
+/* What to show of a stored state at now_ms; key, name and `simulated` are left for the caller. */
+spile_stored spile__stored_make(spile_algorithm algorithm, const spile__state *state, int64_t now_ms);
+
 /* Reads the state of an item's bucket into its reading; as the algorithm's `read`. */
 static inline bool spile__item_read(spile_item *item, const spile__state *state, int64_t now_ms) {
   return spile__algorithm_get(item->spec->algorithm)->read(&item->spec->shape, state, now_ms, &item->reading);
