@@ -28,6 +28,9 @@ int64_t bench_cpu_ns(void);
 /* The next of a sequence of random numbers; `state` is any start. */
 uint64_t bench_random(uint64_t *state);
 
+/* Keeps the process on the n-th of the processors it may use, counted from 0; does nothing when there are fewer. */
+void bench_pin(int n);
+
 /* Sorts the values. @return the one below which the share `q`, 0 to 1, lies; 0.5 is the median. n is 1 or more */
 double bench_quantile(double *values, size_t n, double q);
 
