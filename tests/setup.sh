@@ -6,8 +6,8 @@
 set -eu
 
 build='gcc libc6-dev meson ninja-build pkg-config liblmdb-dev libhiredis-dev'
-# g++: the headers promise C++17 too. redis-server: the Redis store is tested on a real one.
-test="$build g++ libcriterion-dev redis-server"
+# g++: the headers promise C++17 too. locales: numbers are read the same in one that writes 0,05. redis-server: the Redis store is tested on a real one.
+test="$build g++ libcriterion-dev redis-server locales"
 ci="$test clang clang-format libclang-rt-14-dev git"
 
 case "${1-}" in

@@ -38,8 +38,8 @@ Test(lmdb, says_what_is_wrong_with_an_address) {
     const char *tail;
     const char *word; /* in the message */
   } wrong[] = {{"s?sync=no", "none, meta or full"},
-               {"s?map_size=1", "64KiB"},
-               {"s?map_size=65535", "64KiB"},
+               {"s?map_size=1", "128KiB"},
+               {"s?map_size=131071", "128KiB"},
                {"s?map_size=1GB", "1GiB"},
                {"s?size=1GiB", "sync and map_size"},
                {"s?sync", "NAME=VALUE"},
@@ -346,6 +346,51 @@ Test(lmdb, lmdb_02_a_full_map_keeps_known_keys_going_and_can_be_cleaned) {
   rig_stop(&rig);
 }
 
+/* Vectors of new keys, in maps of several sizes: full is said at once, and known keys go on. */
+Test(lmdb, lmdb_02_says_at_once_that_a_vector_of_new_keys_finds_no_room) {
+  static const struct {
+    const char *tail;
+    size_t n;
+    int key_len;
+  } rows[] = {{"a?map_size=4MiB", 64, 30},
+              {"b?map_size=4MiB", 24, 480},
+              {"c?map_size=128KiB", 8, 200},
+              {"d?map_size=128KiB", 1, 480}};
+  lmdb_rig rig;
+  rig_start(&rig);
+  spile_spec spec = spec_of("d", 5, 1, 3600000);
+  for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+    spile_store *store = rig_open(&rig, rows[row].tail);
+    cr_assert(eq(int, take_one(store, &spec, "known"), SPILE_ALLOWED));
+    int full = 0;
+    for (int round = 0; full < 20; round++) {
+      static char keys[64][500];
+      spile_item items[64];
+      for (size_t i = 0; i < rows[row].n; i++) {
+        (void)snprintf(keys[i], sizeof(keys[i]), "%0*d", rows[row].key_len, round * 64 + (int)i);
+        items[i] = (spile_item){.key = keys[i], .key_len = strlen(keys[i]), .spec = &spec, .cost = 1};
+      }
+      spile_error error = {0};
+      spile_call call = {.verb = SPILE_VERB_TAKE,
+                         .items = items,
+                         .n = rows[row].n,
+                         .now_ms = SPILE_STORE_TIME,
+                         .deadline_ms = rig.env.monotonic_ms(rig.env.user) + RIG_PATIENCE_MS,
+                         .error = &error};
+      int64_t before_ms = rig.env.monotonic_ms(rig.env.user);
+      int result = store->ops->decide(store, &call);
+      int64_t took_ms = rig.env.monotonic_ms(rig.env.user) - before_ms;
+      cr_assert(result == SPILE_OK || result == SPILE_EFULL, "%s: %s", rows[row].tail, error.message);
+      /* The deadline is far away; what waits for it is stuck. */
+      cr_assert(took_ms < RIG_PATIENCE_MS / 4, "%s, round %d: %lld ms", rows[row].tail, round, (long long)took_ms);
+      full += result == SPILE_EFULL;
+    }
+    cr_assert(eq(int, take_one(store, &spec, "known"), SPILE_ALLOWED));
+    rig_close(store);
+  }
+  rig_stop(&rig);
+}
+
 Test(lmdb, makes_room_for_a_new_key_by_dropping_what_is_full_again) {
   lmdb_rig rig;
   rig_start(&rig);
@@ -528,5 +573,27 @@ Test(lmdb, shows_a_bucket_as_it_is_stored_and_stops_when_told) {
   cr_assert(zero(ptr, (void *)seen.stored.name));
   cr_assert(seen.stored.key == NULL);
   rig_close(store);
+  rig_stop(&rig);
+}
+
+Test(lmdb, refuses_an_environment_of_somebody_else) {
+  lmdb_rig rig;
+  rig_start(&rig);
+  cr_assert(eq(int, mkdir(rig_path(&rig, "other"), 0700), 0));
+  MDB_env *env;
+  MDB_txn *txn;
+  MDB_dbi dbi;
+  MDB_val word = {3, (void *)"abc"};
+  cr_assert(eq(int, mdb_env_create(&env), 0));
+  cr_assert(eq(int, mdb_env_open(env, rig_path(&rig, "other"), 0, 0600), 0));
+  cr_assert(eq(int, mdb_txn_begin(env, NULL, 0, &txn), 0));
+  cr_assert(eq(int, mdb_dbi_open(txn, NULL, 0, &dbi), 0));
+  cr_assert(eq(int, mdb_put(txn, dbi, &word, &word, 0), 0));
+  cr_assert(eq(int, mdb_txn_commit(txn), 0));
+  mdb_env_close(env);
+  spile_store *store;
+  spile_error error = {0};
+  cr_assert(eq(int, rig_try(&rig, "other", "rl", false, &store, &error), SPILE_EUNAVAILABLE));
+  cr_assert(eq(int, error.reason, SPILE_REASON_FOREIGN));
   rig_stop(&rig);
 }

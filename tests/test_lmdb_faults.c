@@ -88,7 +88,7 @@ Test(lmdb_faults, a_stopped_reader_is_named_when_it_fills_the_map) {
   lmdb_rig rig;
   rig_start(&rig);
   spile_spec spec = spec_of("default", 100000, 1, 1000);
-  spile_store *store = rig_open(&rig, "store?map_size=64KiB");
+  spile_store *store = rig_open(&rig, "store?map_size=128KiB");
   cr_assert(eq(int, take_one(store, &spec, "k"), SPILE_ALLOWED));
   spile__lmdb_env *env = ((spile__lmdb_store *)store)->env;
   MDB_txn *reader = spile__lmdb_reader_take(env);

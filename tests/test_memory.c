@@ -350,7 +350,7 @@ Test(memory, stays_in_range_while_entries_change_hands_under_threads, .timeout =
 Test(memory, refuses_more_limits_than_it_can_name_as_no_room, .timeout = 120) {
   spile_store *store = store_open("?keys=10", true);
   char name[16];
-  for (int i = 0; i < 65535; i++) {
+  for (int i = 0; i < (1 << 19) - 1; i++) {
     /* One bucket under ever new numbers: a limit that is reloaded all the time. */
     spile_spec spec = spec_of("default", i + 1, 1, 1000);
     cr_assert(eq(int, take(store, &spec, "k", 1, 0, NULL), SPILE_OK));

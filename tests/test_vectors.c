@@ -91,8 +91,8 @@ static void row_read(vector_row *row, char *text, int line) {
                       .decides = number_read(columns[13], line) == 1};
   row->retry_after_ms = columns[11][0] == '\0' ? SPILE_UNKNOWN : number_read(columns[11], line);
   cr_assert(row->take || strcmp(columns[3], "peek") == 0);
-  (void)snprintf(row->scenario, sizeof(row->scenario), "%s", columns[0]);
-  (void)snprintf(row->bucket, sizeof(row->bucket), "%s", columns[4]);
+  (void)snprintf(row->scenario, sizeof(row->scenario), "%.39s", columns[0]);
+  (void)snprintf(row->bucket, sizeof(row->bucket), "%.15s", columns[4]);
 }
 
 /* Reads one file. The first line that is no comment names the columns. */

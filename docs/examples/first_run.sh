@@ -17,3 +17,4 @@ echo 'building in build/'
     exit 1
 }
 sh docs/examples/tour.sh "$PWD/build/src/cli"
+printf '\nThe command is build/src/cli/spile; README.md tells how to install it and the library.\n'

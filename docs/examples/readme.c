@@ -23,7 +23,7 @@ int main(int argc, char **argv) {
     else if (result == SPILE_DENIED)
       printf("denied, try again in %lld ms\n", (long long)decision.retry_after_ms);
     else
-      printf("no answer: %s %s\n", spile_code_text(result), decision.detail);
+      printf("no answer: %s: %s\n", spile_code_text(result), decision.detail);
   }
   spile_close(limiter);
   spile_limit_unref(limit);

@@ -140,8 +140,9 @@ typedef struct spile_limit_def {
 /**
  * Makes a limit from its text form: COUNT/PERIOD[,capacity=TOKENS][,name=NAME][,on_full=closed|open|fail].
  *
- * "10/s" is 10 tokens a second with a capacity of 10; "1/s,capacity=60"; "0.05/s,capacity=5" (at most 9 decimals, and
- * then a capacity); "5/15m"; "1000/d,name=day". Units: ms, s, m, h, d. The rate is kept exactly, as a fraction.
+ * A token_bucket, which may be named as one more option. "10/s" is 10 tokens a second with a capacity of 10;
+ * "1/s,capacity=60"; "0.05/s,capacity=5" (at most 9 decimals, and then a capacity); "5/15m"; "1000/d,name=day". Units:
+ * ms, s, m, h, d. The rate is kept exactly, as a fraction.
  *
  * @param out    the limit, owned by the caller (spile_limit_unref); NULL on failure
  * @param text   NUL-terminated; not kept
@@ -192,7 +193,8 @@ typedef struct spile_options {
   void *clock; /* passed to both */
 
   /* Works as realloc (size 0 frees and returns NULL); NULL: the C library's. Takes of the memory and LMDB stores do
-   * not allocate. Libraries below (hiredis, lmdb) use their own. */
+   * not allocate, but for the copy of a limit when the memory store first meets it. Libraries below (hiredis, lmdb) use
+   * their own. */
   void *(*allocate)(void *user, void *block, size_t size);
   void *allocate_user;
 
@@ -211,7 +213,8 @@ typedef struct spile_options {
  *   lmdb:PATH?sync=none|meta|full&map_size=SIZE
  *                                      a directory that processes of one host share; made if missing
  *   redis://[USER:PASSWORD@]HOST[:PORT][/DB], redis+unix://PATH[?db=N]
- *                                      a Redis 7.0 or later, or Valkey
+ *                                      a Redis 7.0 or later, or Valkey; a password may also come from the environment,
+ *                                      as SPILE_REDIS_PASSWORD or in the file SPILE_REDIS_PASSWORD_FILE names
  *
  * Opening succeeds while a server is down; the takes then say so. Host names are resolved here, which may block.
  *
@@ -250,11 +253,11 @@ typedef struct spile_decision {
   const char *name;       /* the name of the deciding limit; lives as long as the limit */
   int64_t capacity;       /* tokens, of the deciding limit */
   int64_t remaining;      /* whole tokens left after the call, 0 to capacity; SPILE_UNKNOWN */
-  int64_t retry_after_ms; /* denied: the same take succeeds then and not 1 ms earlier, if nobody else takes; allowed: 0;
-                             never: SPILE_UNKNOWN */
+  int64_t retry_after_ms; /* denied by the store: the same take succeeds then and not 1 ms earlier, if nobody else
+                             takes; allowed: 0; never, and whatever the store did not decide: SPILE_UNKNOWN */
   int64_t reset_after_ms; /* milliseconds until the bucket is full; SPILE_UNKNOWN */
   int64_t delay_ms;       /* wait before going ahead, for limits that space what they admit; else 0 */
-  char detail[128];       /* what the store said when it could not answer; else empty */
+  char detail[128];       /* why there is no answer, or why it is not the store's; else empty */
   uint64_t reserved[4];   /* 0 */
 } spile_decision;
 
@@ -291,8 +294,11 @@ bool spile_allow(spile_limiter *limiter, const spile_limit *limit, const char *k
 int spile_take(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t cost,
                spile_decision *decision) SPILE_MUST_USE;
 
-/** Says what a take of `cost` would find, and writes nothing. Parameters and results as spile_take; `remaining` is what
- * is there now. */
+/**
+ * Says what a take of `cost` would find, and writes nothing. Parameters and results as spile_take; `remaining` is what
+ * is there now. Where a limit's numbers have changed, the bucket goes on refilling at the old ones until a take has
+ * converted it: the wait that a peek reports until then counts from the peek.
+ */
 int spile_peek(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t cost,
                spile_decision *decision) SPILE_MUST_USE;
 

@@ -31,8 +31,10 @@
 
 #define TIMEOUT_MS 1000
 #define READER_NAP_NS 200000
+#define READER_PATIENCE_MS 50
 #define MAP_SIZE_DEFAULT (INT64_C(1) << 30)
-#define MAP_SIZE_MIN (INT64_C(64) << 10)
+/* Below this the reserve leaves no room to work with. */
+#define MAP_SIZE_MIN (INT64_C(128) << 10)
 #define MAP_SIZE_MAX (INT64_C(64) << 40)
 
 _Static_assert(SPILE_REQUESTS_MAX <= 64, "a set of items is the bits of a uint64_t");
@@ -175,21 +177,29 @@ static int lmdb_full(spile_call *call, const lmdb_found *found) {
                            "the LMDB map has no room for a new bucket; open with a larger map_size");
 }
 
+/* How many buckets a call adds. */
+static size_t found_adds(const lmdb_found *found) {
+  return found->fits ? (size_t)__builtin_popcountll(found->absent & found->charged) : 0;
+}
+
 /* Whether there is room for the buckets that a call adds. */
 static bool lmdb_has_room(const spile__lmdb_store *store, const lmdb_found *found) {
-  bool adds = found->fits && (found->absent & found->charged) != 0;
-  return !adds || spile__lmdb_env_has_room(store->env);
+  size_t adds = found_adds(found);
+  return adds == 0 || spile__lmdb_env_has_room(store->env, adds);
 }
 
 /*
  * Decides under the lock, where `found` is what was read before it.
  *
  * A write needs pages that no reader may still be looking at. A reader that lost its processor in the middle can keep
- * all those that were freed since, and gives them back in some milliseconds: that is waited for. A dead one is struck
- * from the table.
+ * all those that were freed since, and gives them back in some milliseconds: that is waited for, but not long, since
+ * everybody else waits behind this call. A dead one is struck from the table.
  */
 static int lmdb_take(spile__lmdb_store *store, spile_call *call, lmdb_found *found) {
   const spile_env *outside = store->outside;
+  int64_t patient_until_ms = outside->monotonic_ms(outside->user) + READER_PATIENCE_MS;
+  if (patient_until_ms > call->deadline_ms)
+    patient_until_ms = call->deadline_ms;
   bool room = lmdb_has_room(store, found);
   for (bool first = true;; first = false) {
     bool full = true;
@@ -199,9 +209,9 @@ static int lmdb_take(spile__lmdb_store *store, spile_call *call, lmdb_found *fou
     if (!full)
       break;
     if (first) {
-      spile__lmdb_make_room(store, lmdb_now_ms(store, call));
+      spile__lmdb_make_room(store, lmdb_now_ms(store, call), found_adds(found));
     } else {
-      if (!room || !found->fits || outside->monotonic_ms(outside->user) >= call->deadline_ms)
+      if (!room || !found->fits || outside->monotonic_ms(outside->user) >= patient_until_ms)
         return lmdb_full(call, found);
       (void)nanosleep(&(struct timespec){.tv_nsec = READER_NAP_NS}, NULL);
       (void)mdb_reader_check(store->env->mdb, NULL);
@@ -295,7 +305,7 @@ static int lmdb_param(void *user, const char *name, const char *value, spile_err
     if (spile__size_parse(value, MAP_SIZE_MIN, max, &settings->map_size))
       return SPILE_OK;
     return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
-                             "map_size is \"%s\"; write a size from 64KiB on, such as 256MiB or 1GiB", value);
+                             "map_size is \"%s\"; write a size from 128KiB on, such as 256MiB or 1GiB", value);
   }
   return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
                            "lmdb: has no parameter \"%s\"; the parameters are sync and map_size", name);

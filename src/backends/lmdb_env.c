@@ -31,6 +31,7 @@
 
 /* All readers of all processes; LMDB's table of them takes 64 bytes each. */
 #define READERS_ALL 1022
+#define LOCK_FILE_LEN (64 * 1024)
 
 /* A quarter of the map, at most 128 pages, is for known keys and for cleaning, which need pages even to free some. */
 #define RESERVE_PART 4
@@ -206,6 +207,19 @@ static int data_measure(spile__lmdb_env *env, spile_error *error) {
   return SPILE_OK;
 }
 
+/*
+ * LMDB maps its lock file and makes it sparse; a page of it that finds no room on the disk would be a SIGBUS in whoever
+ * touches it first. So the first to open gives it all the room it can need.
+ */
+static int lock_file_fill(int dir_fd, spile_error *error) {
+  int fd = openat(dir_fd, LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0)
+    return spile__lmdb_fail(error, errno, "open LMDB's lock file");
+  int failed = posix_fallocate(fd, 0, LOCK_FILE_LEN);
+  (void)close(fd);
+  return failed == 0 ? SPILE_OK : spile__lmdb_fail(error, failed, "give LMDB's lock file its room on the disk");
+}
+
 static int data_open(spile__lmdb_env *env, const spile__lmdb_settings *settings, spile_error *error) {
   int result = mdb_env_create(&env->mdb);
   if (result != 0)
@@ -220,6 +234,14 @@ static int data_open(spile__lmdb_env *env, const spile__lmdb_settings *settings,
     return SPILE_EUNAVAILABLE;
   }
   return data_measure(env, error);
+}
+
+/* Whether nobody has used the database: what others put there may be ordered in ways that ours is not. */
+static bool database_is_new(const spile__lmdb_env *env, MDB_txn *txn) {
+  unsigned flags = 0;
+  MDB_stat shape;
+  return mdb_dbi_flags(txn, env->dbi, &flags) == 0 && flags == 0 && mdb_stat(txn, env->dbi, &shape) == 0 &&
+         shape.ms_entries == 0;
 }
 
 /* Reads the database's hash key, or makes it. Under the lock. */
@@ -241,6 +263,11 @@ static int secret_open(spile__lmdb_env *env, const spile_env *outside, spile_err
     /* The handle of the database becomes the environment's with a commit. */
     result = mdb_txn_commit(txn);
     return fits && result == 0 ? SPILE_OK : spile__lmdb_fail(error, fits ? result : MDB_INVALID, "read the hash key");
+  }
+  if (result == MDB_NOTFOUND && !database_is_new(env, txn)) {
+    mdb_txn_abort(txn);
+    return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_FOREIGN,
+                             "the LMDB database in this directory is not one of spile; use another directory");
   }
   if (result != MDB_NOTFOUND || !outside->random(outside->user, env->secret, sizeof(env->secret))) {
     mdb_txn_abort(txn);
@@ -274,6 +301,8 @@ static int env_open(spile__lmdb_env *env, int dir_fd, const spile__lmdb_settings
   int result = spile__lmdb_side_open(&env->side, dir_fd, settings->map_size, config->timeout_ms, config->env, error);
   if (result == SPILE_OK && env->side.untrusted)
     result = data_discard(dir_fd, settings, config->env, error);
+  if (result == SPILE_OK && env->side.alone)
+    result = lock_file_fill(dir_fd, error);
   if (result == SPILE_OK)
     result = data_open(env, settings, error);
   if (result == SPILE_OK)

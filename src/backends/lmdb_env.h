@@ -73,10 +73,10 @@ int spile__lmdb_view_begin(spile__lmdb_view *view, spile__lmdb_env *env, const s
 void spile__lmdb_view_end(spile__lmdb_view *view, spile__lmdb_env *env);
 
 /*
- * Whether the pages left allow a new bucket: known keys and cleaning need some of them. Without a reader to look with
- * it says yes; the write will tell.
+ * Whether the pages left allow `adds` new buckets in one transaction: known keys and cleaning need some of them.
+ * Without a reader to look with it says yes; the write will tell.
  */
-bool spile__lmdb_env_has_room(spile__lmdb_env *env);
+bool spile__lmdb_env_has_room(spile__lmdb_env *env, size_t adds);
 
 /* Fills the error from a result of LMDB, with `what` could not be done, and returns SPILE_EUNAVAILABLE. */
 int spile__lmdb_fail(spile_error *error, int result, const char *what);

@@ -84,11 +84,13 @@ static size_t free_pages(const spile__lmdb_env *env, MDB_txn *reader, size_t eno
   return count;
 }
 
-bool spile__lmdb_env_has_room(spile__lmdb_env *env) {
+bool spile__lmdb_env_has_room(spile__lmdb_env *env, size_t adds) {
   MDB_txn *reader = spile__lmdb_reader_take(env);
   if (reader == NULL)
     return true;
-  bool room = free_pages(env, reader, env->reserve) >= env->reserve;
+  /* A new bucket may split its leaf and the branch above: four pages; and the list of freed ones is written anew. */
+  size_t enough = env->reserve + 4 * adds + 4;
+  bool room = free_pages(env, reader, enough) >= enough;
   spile__lmdb_reader_give(env, reader);
   return room;
 }

@@ -160,7 +160,8 @@ int spile__lmdb_side_open(spile__lmdb_side *side, int dir_fd, int64_t map_size, 
   struct stat namespace;
   if (!boot_id_read(side->boot_id) || stat("/proc/self/ns/pid", &namespace) != 0)
     return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_IO,
-                             "cannot read the boot id and the PID namespace: the LMDB store needs /proc");
+                             "cannot read the boot id and the PID namespace from /proc, which the LMDB store needs: %s",
+                             strerror(errno));
   const spile__lmdb_board now = {.map_size = map_size, .pid_namespace = namespace.st_ino};
 
   side->fd = openat(dir_fd, SIDE_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);

@@ -24,7 +24,7 @@ typedef struct spile__lmdb_store {
 void spile__lmdb_sweep(spile__lmdb_store *store, size_t inserts);
 
 /* Tries to make room for a new bucket, as of now_ms, in bounded time. Under the lock, without a transaction. */
-void spile__lmdb_make_room(spile__lmdb_store *store, int64_t now_ms);
+void spile__lmdb_make_room(spile__lmdb_store *store, int64_t now_ms, size_t adds);
 
 /* As in the store contract. */
 int spile__lmdb_clean(spile_store *base, spile_clean_what what, int64_t now_ms, int64_t deadline_ms, bool *again,

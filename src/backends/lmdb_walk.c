@@ -214,7 +214,7 @@ void spile__lmdb_sweep(spile__lmdb_store *store, size_t inserts) {
   (void)remove_some(env, &rule, sweep_place(env), looks, looks, &removed, &ended);
 }
 
-void spile__lmdb_make_room(spile__lmdb_store *store, int64_t now_ms) {
+void spile__lmdb_make_room(spile__lmdb_store *store, int64_t now_ms, size_t adds) {
   spile__lmdb_env *env = store->env;
   (void)mdb_reader_check(env->mdb, NULL);
   walk_rule rule = rule_full(store, now_ms);
@@ -223,7 +223,7 @@ void spile__lmdb_make_room(spile__lmdb_store *store, int64_t now_ms) {
   bool ended;
   for (int i = 0; i < ROOM_SWEEPS; i++) {
     int failed = remove_few(env, &rule, place, SWEEP_LOOKS, &removed, &ended);
-    if (failed != 0 || (removed > 0 && spile__lmdb_env_has_room(env)))
+    if (failed != 0 || (removed > 0 && spile__lmdb_env_has_room(env, adds)))
       return;
   }
 }

@@ -43,6 +43,15 @@ static int64_t memory_now(const memory_store *memory, int64_t given_ms) {
   return now_ms < 0 ? 0 : now_ms > SPILE_TIME_MAX_MS ? SPILE_TIME_MAX_MS : now_ms;
 }
 
+static int no_limit(spile_call *call, size_t item) {
+  call->full_item = item;
+  return spile__store_fail(
+      call->error, SPILE_EFULL, SPILE_REASON_NONE,
+      "the memory store has met %d different limits, or has no memory for another one; it keeps all "
+      "it meets until it is closed",
+      LIMITS_MAX);
+}
+
 static int no_room(spile_call *call, size_t item) {
   call->full_item = item;
   return spile__store_fail(call->error, SPILE_EFULL, SPILE_REASON_NONE,
@@ -131,7 +140,7 @@ static int memory_decide_one(memory_store *memory, spile_call *call) {
   spile_item *item = call->items;
   const memory_limit *limit = spile__memory_limit_get(table, item->spec, memory->env);
   if (limit == NULL)
-    return no_room(call, 0);
+    return no_limit(call, 0);
   memory_probe probe;
   spile__memory_probe_init(&probe, table, limit, item->key, item->key_len);
   /* The entry is on its way while the clock is read. */
@@ -275,7 +284,7 @@ SPILE__OUT_OF_LINE static int memory_decide_several(memory_store *memory, spile_
   for (size_t i = 0; i < call->n; i++) {
     const memory_limit *limit = spile__memory_limit_get(&memory->table, call->items[i].spec, memory->env);
     if (limit == NULL)
-      return no_room(call, i);
+      return no_limit(call, i);
     spile__memory_probe_init(&vector.probes[i], &memory->table, limit, call->items[i].key, call->items[i].key_len);
     spile__memory_prefetch(&memory->table, &vector.probes[i]);
   }
@@ -429,10 +438,12 @@ static int memory_param(void *user, const char *name, const char *value, spile_e
 
 int spile__memory_open(spile_store **out, const spile__store_config *config, spile_error *error) {
   *out = NULL;
-  char path[2];
+  char path[256];
   int64_t keys = KEYS_DEFAULT;
   int result = spile__address_split(config->address, path, sizeof(path), memory_param, &keys, error);
-  if (result != SPILE_OK || path[0] != '\0')
+  if (result != SPILE_OK)
+    return result;
+  if (path[0] != '\0')
     return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
                              "memory: has no path; write memory: or memory:?keys=N");
   const spile_env *env = config->env;

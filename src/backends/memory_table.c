@@ -29,7 +29,8 @@ bool spile__memory_table_init(memory_table *table, size_t keys, bool given_time,
   size_t lines_size = round_up(table->line_count * sizeof(memory_line));
   size_t limit_slots_size = round_up(LIMIT_SLOTS * sizeof(*table->limit_slots));
   size_t limits_size = round_up(LIMITS_MAX * sizeof(*table->limits));
-  table->map_size = entries_size + lines_size + limit_slots_size + limits_size;
+  size_t bucket_slots_size = round_up(LIMIT_SLOTS * sizeof(*table->bucket_slots));
+  table->map_size = entries_size + lines_size + limit_slots_size + limits_size + bucket_slots_size;
   /* Pages come as they are used; they are zero, which is an unused entry. */
   table->map = mmap(NULL, table->map_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (table->map == MAP_FAILED)
@@ -39,6 +40,7 @@ bool spile__memory_table_init(memory_table *table, size_t keys, bool given_time,
   table->lines = (memory_line *)(void *)(at + entries_size);
   table->limit_slots = (_Atomic(memory_limit *) *)(void *)(at + entries_size + lines_size);
   table->limits = (_Atomic(memory_limit *) *)(void *)(at + entries_size + lines_size + limit_slots_size);
+  table->bucket_slots = (uint32_t *)(void *)(at + entries_size + lines_size + limit_slots_size + limits_size);
   (void)pthread_mutex_init(&table->lines_lock, NULL);
   (void)pthread_mutex_init(&table->limits_lock, NULL);
   for (size_t i = 0; i < STRIPES; i++)
@@ -76,6 +78,16 @@ static const memory_limit *limit_find(const memory_table *table, const spile_spe
   }
 }
 
+/* Where the first limit of this name and algorithm is noted, as id + 1; 0: there is none. Under the lock. */
+static uint32_t *limit_bucket_slot(memory_table *table, const spile_spec *spec) {
+  const uint64_t key[2] = {(uint64_t)spec->algorithm, 0};
+  size_t slot = spile__siphash64(key, spec->name, spec->name_len) % LIMIT_SLOTS;
+  while (table->bucket_slots[slot] != 0 &&
+         !spile__spec_same_bucket(&spile__memory_limit_by_id(table, table->bucket_slots[slot] - 1)->spec, spec))
+    slot = (slot + 1) % LIMIT_SLOTS;
+  return &table->bucket_slots[slot];
+}
+
 static const memory_limit *limit_add(memory_table *table, const spile_spec *spec, size_t slot, const spile_env *env) {
   if (table->limit_count == LIMITS_MAX)
     return NULL;
@@ -87,12 +99,10 @@ static const memory_limit *limit_add(memory_table *table, const spile_spec *spec
   *limit = (memory_limit){.spec = *spec, .id = table->limit_count, .wide = spec->shape.refill > (int64_t)WORD_REM_MASK};
   limit->spec.name = name;
   limit->bucket_id = limit->id;
-  for (uint32_t id = 0; id < table->limit_count; id++) {
-    if (spile__spec_same_bucket(&spile__memory_limit_by_id(table, id)->spec, spec)) {
-      limit->bucket_id = id;
-      break;
-    }
-  }
+  uint32_t *first = limit_bucket_slot(table, spec);
+  if (*first == 0)
+    *first = limit->id + 1;
+  limit->bucket_id = *first - 1;
   atomic_store_explicit(&table->limits[limit->id], limit, memory_order_release);
   table->limit_count++;
   atomic_store_explicit(&table->limit_slots[slot], limit, memory_order_release);
@@ -306,7 +316,7 @@ static inline uint64_t word_next_generation(uint64_t word) {
 void spile__memory_unlock_with(memory_entry *entry, uint64_t word, const memory_limit *limit,
                                const spile__state *state) {
   uint32_t shape = atomic_load_explicit(&entry->shape, memory_order_relaxed);
-  atomic_store_explicit(&entry->shape, (shape & 0xffff0000) | limit->id, memory_order_release);
+  atomic_store_explicit(&entry->shape, (shape & ~(uint32_t)LIMITS_MAX) | limit->id, memory_order_release);
   uint64_t next = word_next_generation(word);
   int64_t rem = state != NULL ? state->bucket.rem : 0;
   if (state != NULL)
@@ -350,7 +360,8 @@ static bool entry_fill(memory_table *table, memory_entry *entry, const memory_pr
   (void)pthread_mutex_unlock(&table->lines_lock);
   if (!done)
     return false;
-  atomic_store_explicit(&entry->shape, (uint32_t)(probe->key_len << 16) | probe->limit->id, memory_order_release);
+  atomic_store_explicit(&entry->shape, (uint32_t)(probe->key_len << LIMIT_ID_BITS) | probe->limit->id,
+                        memory_order_release);
   atomic_store_explicit(&entry->tail, tail, memory_order_release);
   for (size_t i = 0; i < INLINE_WORDS; i++)
     atomic_store_explicit(&entry->key[i], probe->start[i], memory_order_release);

@@ -49,7 +49,7 @@ typedef struct memory_entry {
   _Alignas(64) _Atomic uint64_t head;
   _Atomic uint64_t word;
   _Atomic uint64_t wide_rem;
-  _Atomic uint32_t shape;             /* id of the memory_limit it was last written under; key_len above 16 bits */
+  _Atomic uint32_t shape;             /* id of the memory_limit it was last written under; key_len above it */
   _Atomic uint32_t tail;              /* first line of what does not fit below, or NO_LINE */
   _Atomic uint64_t key[INLINE_WORDS]; /* zero-padded */
 } memory_entry;
@@ -70,8 +70,11 @@ typedef struct memory_limit {
   bool wide;          /* N passes 16 bits */
 } memory_limit;
 
-#define LIMITS_MAX 65535
-#define LIMIT_SLOTS 131072
+/* An id has 19 bits beside the 13 of a key's length. */
+#define LIMIT_ID_BITS 19
+#define LIMITS_MAX ((1 << LIMIT_ID_BITS) - 1)
+#define LIMIT_SLOTS (1 << (LIMIT_ID_BITS + 1))
+_Static_assert(SPILE_KEY_LEN_MAX < 1 << (32 - LIMIT_ID_BITS), "a key's length fits beside an id");
 #define STRIPES 64
 
 typedef struct memory_table {
@@ -90,6 +93,7 @@ typedef struct memory_table {
 
   _Atomic(memory_limit *) *limit_slots; /* LIMIT_SLOTS, by fingerprint */
   _Atomic(memory_limit *) *limits;      /* LIMITS_MAX, by id */
+  uint32_t *bucket_slots;               /* LIMIT_SLOTS, by name and algorithm: id + 1 of the first limit of that name */
   uint32_t limit_count;
   pthread_mutex_t limits_lock;
 
@@ -177,11 +181,11 @@ static inline int64_t word_rem(uint64_t word) {
 }
 
 static inline uint32_t entry_limit_id(uint32_t shape) {
-  return shape & 0xffff;
+  return shape & LIMITS_MAX;
 }
 
 static inline size_t entry_key_len(uint32_t shape) {
-  return shape >> 16;
+  return shape >> LIMIT_ID_BITS;
 }
 
 #endif

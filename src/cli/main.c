@@ -91,7 +91,7 @@ static int verb_run(int argc, char **argv) {
     (void)fputs(general_help, stderr);
     return EXIT_USAGE;
   }
-  if (strcmp(argv[1], "--help") == 0) {
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
     output("%s", general_help);
     return EXIT_ALLOWED;
   }

@@ -191,6 +191,10 @@ static int option_read(cli_options *out, const char *verb, unsigned allowed, int
   size_t name_len = value != NULL ? (size_t)(value - name) : strlen(name);
   value = value != NULL ? value + 1 : NULL;
 
+  if (!is_long && strcmp(name, "h") == 0) {
+    out->given |= OPTION_HELP;
+    return EXIT_ALLOWED;
+  }
   size_t i = 0;
   while (i < OPTION_COUNT &&
          (strlen(option_table[i].name) != name_len || strncmp(option_table[i].name, name, name_len) != 0))
@@ -205,6 +209,10 @@ static int option_read(cli_options *out, const char *verb, unsigned allowed, int
       return message(EXIT_USAGE, "--%s needs a value; see spile %s --help", option_table[i].name, verb);
     value = argv[++*at];
   }
+  int64_t duration_ms;
+  if (option == OPTION_WAIT && value == NULL && *at + 1 < argc && duration_parse(argv[*at + 1], &duration_ms))
+    return message(EXIT_USAGE, "--wait takes its value behind '='; write --wait=MAX, or put a KEY that reads like a "
+                               "duration before --wait");
   if ((out->given & option) && option != OPTION_LIMIT)
     return message(EXIT_USAGE, "--%s is given twice; write it once", option_table[i].name);
   out->given |= option;

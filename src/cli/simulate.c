@@ -112,9 +112,24 @@ static int trace_count(trace *from, uint64_t *count) {
 
 /* ---- Deciding it ---- */
 
+/* As RFC 4180 has it: a field with a quote in it is quoted, and the quote doubled. */
+static void key_print(const char *key, size_t key_len) {
+  if (memchr(key, '"', key_len) == NULL) {
+    output_bytes(key, key_len);
+    return;
+  }
+  output("\"");
+  for (size_t i = 0; i < key_len; i++) {
+    output_bytes(key + i, 1);
+    if (key[i] == '"')
+      output("\"");
+  }
+  output("\"");
+}
+
 static void row_print(const trace_line *line, const spile_decision *decision) {
   output("%" PRId64 ",", line->at_ms);
-  output_bytes(line->key, line->key_len);
+  key_print(line->key, line->key_len);
   output(",%" PRId64 ",%s", line->cost, spile_outcome_name(decision->outcome));
   const int64_t numbers[] = {decision->remaining, decision->retry_after_ms, decision->reset_after_ms};
   for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {

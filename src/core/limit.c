@@ -110,8 +110,6 @@ int64_t spile__duration_parse(const char **text) {
 
   bool too_large;
   int64_t count = is_digit(**text) ? number_parse(text, &too_large) : 1;
-  if (count < 0)
-    return -1;
   for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
     size_t len = strlen(units[i].unit);
     bool found = true;
@@ -120,8 +118,8 @@ int64_t spile__duration_parse(const char **text) {
     if (!found)
       continue;
     *text += len;
-    int64_t ms = spile__mul_saturate(count, units[i].ms);
-    return ms > SPILE__PERIOD_MAX_MS ? -1 : ms;
+    int64_t ms = count < 0 ? INT64_MAX : spile__mul_saturate(count, units[i].ms);
+    return ms > SPILE__PERIOD_MAX_MS ? SPILE__DURATION_TOO_LONG : ms;
   }
   return -1;
 }
@@ -151,10 +149,11 @@ static int parser_fail(limit_parser *parser, const char *at, const char *what, c
   size_t len = 0;
   while (at[len] != '\0' && at[len] != ',' && at[len] != '/' && len < 40)
     len++;
-  if (len > 0) {
-    spile__text_put(&text, " ");
+  spile__text_put(&text, " ");
+  if (len > 0)
     spile__text_put_quoted(&text, at, len);
-  }
+  else
+    spile__text_put(&text, *at == '\0' ? "(the text ends here)" : "(nothing is here)");
   spile__text_put(&text, "; ");
   spile__text_put(&text, instead);
   return SPILE_ECONFIG;
@@ -187,18 +186,19 @@ static int rate_parse(limit_parser *parser, spile__limit_text *out, bool *whole)
       return parser_fail(parser, start, "no digit after the point in", form);
   }
   *whole = scale == 1;
+  if (*parser->at != '/')
+    return parser_fail(parser, parser->at, "no '/' at", form);
   if (count == 0)
     return parser_fail(parser, start, "the count is zero:", "write the tokens that come back in a period, above zero");
   int64_t common = spile__gcd(count, scale);
   out->refill_tokens = count / common;
   scale /= common;
-
-  if (*parser->at != '/')
-    return parser_fail(parser, parser->at, "no '/' at", form);
   const char *period_start = ++parser->at;
   int64_t period_ms = spile__duration_parse(&parser->at);
+  if (period_ms == SPILE__DURATION_TOO_LONG)
+    return parser_fail(parser, period_start, "a period of more than ten years:", "write a shorter one");
   if (period_ms < 0 || (*parser->at != '\0' && *parser->at != ','))
-    return parser_fail(parser, period_start, "no period of at most ten years:",
+    return parser_fail(parser, period_start, "no unit of time in",
                        "write a unit (ms, s, m, h, d), with a whole number before it if you like: s, 15m, 1d");
   if (period_ms == 0)
     return parser_fail(parser, period_start, "the period is zero:", "write a period of at least 1ms");

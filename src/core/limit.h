@@ -48,8 +48,9 @@ bool spile__spec_same_bucket(const spile_spec *a, const spile_spec *b);
 /*
  * Reads a duration such as "500ms", "2s", "m": a whole number (1 where none is written) and ms, s, m, h or d.
  * @param text  where to start; moved behind what was read
- * @return the milliseconds, 0 or more, or -1 when there is no duration or it passes ten years
+ * @return the milliseconds, 0 or more; -1 when there is no duration; SPILE__DURATION_TOO_LONG when it passes ten years
  */
+#define SPILE__DURATION_TOO_LONG (-2)
 int64_t spile__duration_parse(const char **text);
 
 #endif

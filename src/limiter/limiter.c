@@ -224,13 +224,30 @@ static int limiter_decide(spile_limiter *limiter, spile_verb verb, spile_item *i
 
 /* ---- Checking what the caller hands in ---- */
 
-static int request_check(const spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len,
-                         int64_t cost) {
-  if (limiter == NULL || limit == NULL || key == NULL)
-    return SPILE_EINVAL;
-  if (key_len < 1 || key_len > SPILE_KEY_LEN_MAX || cost < 0)
-    return SPILE_EINVAL;
-  return limiter->fork_generation == spile__fork_generation() ? SPILE_OK : SPILE_EFORK;
+/* Says why there is no answer. Every member of the decision is set. */
+static int decision_refuse(spile_decision *decision, int code, const char *why) {
+  spile_error error;
+  error.code = 0;
+  (void)spile__fail(&error, code, why, NULL);
+  error.reason = SPILE_REASON_NONE;
+  decision_fail(decision, &error);
+  return code;
+}
+
+/* What is wrong with one request, or NULL; `*code` is set with it. */
+static const char *request_fault(const spile_limiter *limiter, const spile_limit *limit, const void *key,
+                                 size_t key_len, int64_t cost, int *code) {
+  *code = SPILE_EINVAL;
+  if (limiter == NULL)
+    return "the limiter is NULL";
+  if (limit == NULL)
+    return "the limit is NULL";
+  if (key == NULL || key_len < 1 || key_len > SPILE_KEY_LEN_MAX)
+    return "a key is 1 to 4096 bytes, and not NULL";
+  if (cost < 0)
+    return "the cost is below zero";
+  *code = SPILE_EFORK;
+  return limiter->fork_generation == spile__fork_generation() ? NULL : spile_code_text(SPILE_EFORK);
 }
 
 static int one_decide(spile_limiter *limiter, spile_verb verb, const spile_limit *limit, const void *key,
@@ -238,11 +255,10 @@ static int one_decide(spile_limiter *limiter, spile_verb verb, const spile_limit
   spile_decision unwanted;
   if (decision == NULL)
     decision = &unwanted;
-  int result = request_check(limiter, limit, key, key_len, cost);
-  if (result != SPILE_OK) {
-    spile__decision_clear(decision);
-    return result;
-  }
+  int code;
+  const char *fault = request_fault(limiter, limit, key, key_len, cost, &code);
+  if (fault != NULL)
+    return decision_refuse(decision, code, fault);
   spile_item item = {.key = key, .key_len = key_len, .spec = &limit->spec, .cost = cost};
   return limiter_decide(limiter, verb, &item, 1, decision, NULL);
 }
@@ -269,16 +285,19 @@ static bool same_bucket(const spile_item *item, const spile_request *request) {
 
 /*
  * Makes items of requests, one a bucket, costs summed; item_of says which item a request went into.
- * @return SPILE_OK; SPILE_EINVAL, a request is out of range or one bucket has two sets of numbers; SPILE_EFORK
+ * @return NULL, or what is wrong, with `*code`
  */
-static int items_make(const spile_limiter *limiter, const spile_request *requests, size_t n, spile_item *items,
-                      size_t *item_count, size_t *item_of) {
+static const char *items_make(const spile_limiter *limiter, const spile_request *requests, size_t n, spile_item *items,
+                              size_t *item_count, size_t *item_of, int *code) {
+  *code = SPILE_EINVAL;
+  if (requests == NULL || n < 1 || n > SPILE_REQUESTS_MAX)
+    return "there must be 1 to 64 requests";
   size_t count = 0;
   for (size_t i = 0; i < n; i++) {
     const spile_request *request = &requests[i];
-    int result = request_check(limiter, request->limit, request->key, request->key_len, request->cost);
-    if (result != SPILE_OK)
-      return result;
+    const char *fault = request_fault(limiter, request->limit, request->key, request->key_len, request->cost, code);
+    if (fault != NULL)
+      return fault;
     size_t j = 0;
     while (j < count && !same_bucket(&items[j], request))
       j++;
@@ -287,13 +306,14 @@ static int items_make(const spile_limiter *limiter, const spile_request *request
       items[count++] = (spile_item){
           .key = request->key, .key_len = request->key_len, .spec = &request->limit->spec, .cost = request->cost};
     } else if (!spile__shape_equal(&items[j].spec->shape, &request->limit->spec.shape)) {
-      return SPILE_EINVAL;
+      *code = SPILE_EINVAL;
+      return "two limits of different numbers name the same bucket; give one of them another name";
     } else {
       items[j].cost = spile__add_saturate(items[j].cost, request->cost);
     }
   }
   *item_count = count;
-  return SPILE_OK;
+  return NULL;
 }
 
 static int all_decide(spile_limiter *limiter, spile_verb verb, const spile_request *requests, size_t n,
@@ -304,13 +324,12 @@ static int all_decide(spile_limiter *limiter, spile_verb verb, const spile_reque
   spile_item items[SPILE_REQUESTS_MAX];
   size_t item_of[SPILE_REQUESTS_MAX];
   size_t item_count = 0;
-  int result = SPILE_EINVAL;
-  if (limiter != NULL && requests != NULL && n >= 1 && n <= SPILE_REQUESTS_MAX)
-    result = items_make(limiter, requests, n, items, &item_count, item_of);
-  if (result != SPILE_OK) {
-    spile__decision_clear(decision);
+  int result;
+  const char *fault = items_make(limiter, requests, n, items, &item_count, item_of, &result);
+  if (fault != NULL) {
+    (void)decision_refuse(decision, result, fault);
     for (size_t i = 0; i < n && n <= SPILE_REQUESTS_MAX && each != NULL; i++)
-      spile__decision_clear(&each[i]);
+      each[i] = *decision;
     return result;
   }
   if (each == NULL) {
@@ -364,10 +383,8 @@ int spile_wait_all(spile_limiter *limiter, const spile_request *requests, size_t
   spile_decision unwanted;
   if (decision == NULL)
     decision = &unwanted;
-  if (limiter == NULL || (max_ms < 0 && max_ms != SPILE_FOREVER)) {
-    spile__decision_clear(decision);
-    return SPILE_EINVAL;
-  }
+  if (limiter == NULL || (max_ms < 0 && max_ms != SPILE_FOREVER))
+    return decision_refuse(decision, SPILE_EINVAL, "the limiter is NULL or the longest wait is below zero");
   int64_t start_ms = waiting_now_ms(limiter);
   for (;;) {
     int result = spile_take_all(limiter, requests, n, decision, each);
@@ -389,9 +406,10 @@ int spile_wait(spile_limiter *limiter, const spile_limit *limit, const void *key
 /* ---- Housekeeping ---- */
 
 int spile_clear(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, spile_error *error) {
-  int result = request_check(limiter, limit, key, key_len, 0);
-  if (result != SPILE_OK)
-    return spile__fail(error, result, spile_code_text(result), NULL);
+  int result;
+  const char *fault = request_fault(limiter, limit, key, key_len, 0, &result);
+  if (fault != NULL)
+    return spile__fail(error, result, fault, NULL);
   int64_t now_ms;
   spile_item item = {.key = key, .key_len = key_len, .spec = &limit->spec};
   int64_t deadline_ms;
