@@ -21,6 +21,14 @@ typedef struct rig {
   spile_limiter *limiter;
 } rig;
 
+/* How the fixture under test opens its store; a test is a process, so there is one. */
+static int (*opener)(spile_limiter **, const char *, const spile_options *, spile_error *);
+
+static const char *fixture_start(const store_fixture *fixture) {
+  opener = fixture->open;
+  return fixture->start();
+}
+
 static spile_limiter *open_at(const char *uri, spile_fake_clock *clock, const char *prefix) {
   spile_options options = SPILE_OPTIONS_INIT;
   options.timeout_ms = 10000;
@@ -32,12 +40,13 @@ static spile_limiter *open_at(const char *uri, spile_fake_clock *clock, const ch
   }
   spile_limiter *limiter;
   spile_error error = {0};
-  cr_assert(spile_open(&limiter, uri, &options, &error) == SPILE_OK, "%s: %s", uri, error.message);
+  int result = (opener != NULL ? opener : spile_open)(&limiter, uri, &options, &error);
+  cr_assert(result == SPILE_OK, "%s: %s", uri, error.message);
   return limiter;
 }
 
 static rig rig_start(const store_fixture *fixture) {
-  rig r = {.fixture = fixture, .uri = fixture->start(), .clock = spile_fake_clock_new(0)};
+  rig r = {.fixture = fixture, .uri = fixture_start(fixture), .clock = spile_fake_clock_new(0)};
   cr_assert(r.uri != NULL && r.clock != NULL);
   r.limiter = open_at(r.uri, r.clock, NULL);
   return r;
@@ -762,7 +771,7 @@ void conformance_keeps_given_times_apart_from_its_own(const store_fixture *fixtu
 }
 
 void conformance_decides_on_its_own_clock(const store_fixture *fixture) {
-  const char *uri = fixture->start();
+  const char *uri = fixture_start(fixture);
   spile_limiter *limiter = open_at(uri, NULL, NULL);
   spile_limit *slow = limit_in(5, 1, 3600000);
   spile_decision d;
@@ -888,7 +897,7 @@ void conformance_charges_vectors_of_many_threads_all_or_nothing(const store_fixt
 }
 
 void conformance_lets_exactly_the_capacity_through_many_processes(const store_fixture *fixture) {
-  const char *uri = fixture->start();
+  const char *uri = fixture_start(fixture);
   if (!fixture->shared) {
     /* A store of one process has nothing to share: two limiters on its address are two stores. */
     spile_limiter *first = open_at(uri, NULL, NULL);
@@ -931,7 +940,7 @@ void conformance_lets_exactly_the_capacity_through_many_processes(const store_fi
 }
 
 void conformance_lmdb_04_refuses_use_after_fork(const store_fixture *fixture) {
-  const char *uri = fixture->start();
+  const char *uri = fixture_start(fixture);
   spile_limiter *limiter = open_at(uri, NULL, NULL);
   spile_limit *limit = limit_in(100, 1, 3600000);
   cr_assert(spile_allow(limiter, limit, "other"));

@@ -18,6 +18,8 @@ typedef struct store_fixture {
   /* Starts what the store needs and returns the address for spile_open, which lives until stop. */
   const char *(*start)(void);
   void (*stop)(void);
+  /* Opens a limiter on that address; NULL: spile_open. For a store that has no address of its own. */
+  int (*open)(spile_limiter **out, const char *address, const spile_options *options, spile_error *error);
   /* Limiters opened on one address share buckets, also across processes. */
   bool shared;
 } store_fixture;

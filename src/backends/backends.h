@@ -8,10 +8,12 @@
 
 #include <spile/sys/store.h>
 
+#define SPILE__KEY_PREFIX_LEN_MAX 64
+
 typedef struct spile__store_config {
   const char *address;    /* the URI behind the scheme's colon, and behind "//" where it has one */
-  const spile_env *env;   /* outlives the store */
-  const char *key_prefix; /* 1 to 64 of A-Z a-z 0-9 - . _ ~; outlives the store */
+  const spile_env *env;   /* copied */
+  const char *key_prefix; /* 1 to 64 of A-Z a-z 0-9 - . _ ~; copied */
   bool given_time;        /* every call will give its time: buckets are kept apart, under a mark */
   int64_t timeout_ms;     /* of one call as the caller set it, or 0: opening may use it to bound what it waits for */
 } spile__store_config;

@@ -268,9 +268,9 @@ static int lmdb_clear(spile_store *base, const spile_item *item, int64_t deadlin
 
 static void lmdb_close(spile_store *base, bool forked) {
   spile__lmdb_store *store = (spile__lmdb_store *)base;
-  const spile_env *outside = store->outside;
+  spile_env outside = store->own_outside;
   spile__lmdb_env_close(store->env, forked);
-  (void)outside->allocate(outside->allocate_user, store, 0);
+  (void)outside.allocate(outside.allocate_user, store, 0);
 }
 
 static const spile_store_ops lmdb_ops = {
@@ -328,8 +328,9 @@ int spile__lmdb_open(spile_store **out, const spile__store_config *config, spile
     return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE, "out of memory for an LMDB store");
   memset(store, 0, sizeof(*store));
   store->base.ops = &lmdb_ops;
-  store->outside = outside;
-  store->key_prefix = config->key_prefix;
+  store->own_outside = *outside;
+  store->outside = &store->own_outside;
+  memcpy(store->key_prefix, config->key_prefix, strlen(config->key_prefix) + 1);
   store->given_time = config->given_time;
   atomic_init(&store->clean_anew, false);
   /* Opening waits for those who are opening or closing, as long as a take may wait by default, or longer if it may. */

@@ -9,8 +9,9 @@
 
 typedef struct spile__lmdb_store {
   spile_store base;
-  const spile_env *outside;
-  const char *key_prefix;
+  spile_env own_outside;
+  const spile_env *outside; /* own_outside */
+  char key_prefix[SPILE__KEY_PREFIX_LEN_MAX + 1];
   bool given_time;
   spile__lmdb_env *env;
   atomic_bool clean_anew; /* an earlier clean was given up: the next begins at the start */

@@ -26,8 +26,9 @@
 
 typedef struct memory_store {
   spile_store base;
-  const spile_env *env;
-  int64_t offset_ms; /* wall clock minus monotonic clock at open */
+  spile_env own_env;
+  const spile_env *env; /* own_env */
+  int64_t offset_ms;    /* wall clock minus monotonic clock at open */
   memory_table table;
   atomic_size_t clean_at;
 } memory_store;
@@ -408,8 +409,9 @@ static int memory_each(spile_store *store, int64_t given_ms, int64_t timeout_ms,
 static void memory_close(spile_store *store, bool forked) {
   (void)forked;
   memory_store *memory = memory_of(store);
-  spile__memory_table_finish(&memory->table, memory->env);
-  memory->env->allocate(memory->env->allocate_user, memory, 0);
+  spile_env env = memory->own_env;
+  spile__memory_table_finish(&memory->table, &env);
+  (void)env.allocate(env.allocate_user, memory, 0);
 }
 
 static const spile_store_ops memory_ops = {
@@ -450,8 +452,10 @@ int spile__memory_open(spile_store **out, const spile__store_config *config, spi
   memory_store *memory = env->allocate(env->allocate_user, NULL, sizeof(*memory));
   if (memory == NULL)
     return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE, "out of memory for a memory store");
-  *memory = (memory_store){
-      .base = {&memory_ops}, .env = env, .offset_ms = env->realtime_ms(env->user) - env->monotonic_ms(env->user)};
+  *memory = (memory_store){.base = {&memory_ops},
+                           .own_env = *env,
+                           .env = &memory->own_env,
+                           .offset_ms = env->realtime_ms(env->user) - env->monotonic_ms(env->user)};
   if (!spile__memory_table_init(&memory->table, (size_t)keys, config->given_time, env)) {
     env->allocate(env->allocate_user, memory, 0);
     return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE,

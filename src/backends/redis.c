@@ -276,7 +276,8 @@ static int redis_clear(spile_store *base, const spile_item *item, int64_t deadli
 
 static void redis_close(spile_store *base, bool forked) {
   spile__redis_store *store = (spile__redis_store *)base;
-  const spile_env *env = store->env;
+  const spile_env own_env = store->own_env;
+  const spile_env *env = &own_env;
   /* In a child this closes the child's copy of the socket: nothing is sent and the parent's connection stays. */
   spile__redis_link_close(&store->link);
   spile__redis_buffer_free(env, &store->link.in);
@@ -308,14 +309,15 @@ int spile__redis_open_over(spile_store **out, const spile__store_config *config,
   if (store == NULL)
     return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE, "no memory for the store");
   *store = (spile__redis_store){.base = {&redis_ops},
-                                .env = env,
-                                .key_prefix = config->key_prefix,
+                                .own_env = *env,
+                                .env = &store->own_env,
                                 .given_time = config->given_time,
-                                .link = {.env = env,
+                                .link = {.env = &store->own_env,
                                          .transport = transport,
                                          .transport_user = transport_user,
                                          .address = &store->address,
                                          .handle = -1}};
+  memcpy(store->key_prefix, config->key_prefix, strlen(config->key_prefix) + 1);
   (void)pthread_mutex_init(&store->lock, NULL);
   spile__sha1_hex(spile__take_lua, sizeof(spile__take_lua) - 1, store->script_sha);
   int result = spile__redis_address_parse(&store->address, config->address, unix_socket, error);

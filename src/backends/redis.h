@@ -147,8 +147,9 @@ void spile__redis_link_close(spile__redis_link *link);
 
 typedef struct spile__redis_store {
   spile_store base;
-  const spile_env *env;
-  const char *key_prefix;
+  spile_env own_env;
+  const spile_env *env; /* own_env */
+  char key_prefix[SPILE__KEY_PREFIX_LEN_MAX + 1];
   bool given_time;
   spile__redis_address address;
   char script_sha[41];

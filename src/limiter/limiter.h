@@ -25,7 +25,6 @@ struct spile_limiter {
   void (*sleep_ms)(void *clock, int64_t ms);
   void *clock;
   spile_env env;
-  char key_prefix[65];
   limiter_counts counts[LIMITER_STRIPES];
 };
 

@@ -10,7 +10,6 @@
 #include "limiter/limiter.h"
 
 #define TIMEOUT_MAX_MS 3600000
-#define KEY_PREFIX_LEN_MAX 64
 
 /*
  * The caller's options in this version's struct. A caller from before a member existed leaves it zero, the default; one
@@ -35,10 +34,23 @@ static int options_read(spile_options *out, const spile_options *options, spile_
   if (out->key_prefix != NULL) {
     size_t len = strlen(out->key_prefix);
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
-    if (len < 1 || len > KEY_PREFIX_LEN_MAX || strspn(out->key_prefix, allowed) != len)
+    if (len < 1 || len > SPILE__KEY_PREFIX_LEN_MAX || strspn(out->key_prefix, allowed) != len)
       return spile__fail(error, SPILE_EINVAL, "key_prefix must be 1 to 64 of A-Z a-z 0-9 - . _ ~", NULL);
   }
   return SPILE_OK;
+}
+
+/* What a store may touch: the system, but for what the options put in its place. */
+static void env_from(spile_env *env, const spile_options *options) {
+  spile__env_init(env);
+  if (options->allocate != NULL) {
+    env->allocate = options->allocate;
+    env->allocate_user = options->allocate_user;
+  }
+  if (options->log != NULL) {
+    env->log = options->log;
+    env->log_user = options->log_user;
+  }
 }
 
 static void limiter_free(spile_limiter *limiter) {
@@ -46,21 +58,9 @@ static void limiter_free(spile_limiter *limiter) {
 }
 
 /* A limiter without a store. */
-static int limiter_new(spile_limiter **out, const spile_options *given, spile_error *error) {
-  spile_options options;
-  int result = options_read(&options, given, error);
-  if (result != SPILE_OK)
-    return result;
+static int limiter_new(spile_limiter **out, const spile_options *options, spile_error *error) {
   spile_env env;
-  spile__env_init(&env);
-  if (options.allocate != NULL) {
-    env.allocate = options.allocate;
-    env.allocate_user = options.allocate_user;
-  }
-  if (options.log != NULL) {
-    env.log = options.log;
-    env.log_user = options.log_user;
-  }
+  env_from(&env, options);
   spile_limiter *limiter = env.allocate(env.allocate_user, NULL, sizeof(*limiter));
   if (limiter == NULL)
     return spile__fail(error, SPILE_ENOMEM, "out of memory for a limiter", NULL);
@@ -68,12 +68,10 @@ static int limiter_new(spile_limiter **out, const spile_options *given, spile_er
   spile__fork_watch();
   limiter->env = env;
   limiter->fork_generation = spile__fork_generation();
-  limiter->timeout_ms = options.timeout_ms;
-  limiter->now_ms = options.now_ms;
-  limiter->sleep_ms = options.sleep_ms;
-  limiter->clock = options.clock;
-  const char *prefix = options.key_prefix != NULL ? options.key_prefix : "rl";
-  memcpy(limiter->key_prefix, prefix, strlen(prefix) + 1);
+  limiter->timeout_ms = options->timeout_ms;
+  limiter->now_ms = options->now_ms;
+  limiter->sleep_ms = options->sleep_ms;
+  limiter->clock = options->clock;
   *out = limiter;
   return SPILE_OK;
 }
@@ -92,11 +90,13 @@ static const char *after_scheme(const char *uri, const char *scheme) {
   return strncmp(uri, scheme, len) == 0 ? uri + len : NULL;
 }
 
-static int store_open(spile_store **out, const char *uri, const spile_limiter *limiter, spile_error *error) {
-  spile__store_config config = {.env = &limiter->env,
-                                .key_prefix = limiter->key_prefix,
-                                .given_time = limiter->now_ms != NULL,
-                                .timeout_ms = limiter->timeout_ms};
+static int store_open(spile_store **out, const char *uri, const spile_options *options, spile_error *error) {
+  spile_env env;
+  env_from(&env, options);
+  spile__store_config config = {.env = &env,
+                                .key_prefix = options->key_prefix != NULL ? options->key_prefix : "rl",
+                                .given_time = options->now_ms != NULL,
+                                .timeout_ms = options->timeout_ms};
   if ((config.address = after_scheme(uri, "memory:")) != NULL)
     return spile__memory_open(out, &config, error);
   if ((config.address = after_scheme(uri, "lmdb:")) != NULL)
@@ -112,35 +112,42 @@ static int store_open(spile_store **out, const char *uri, const spile_limiter *l
                      NULL);
 }
 
-int spile_open(spile_limiter **out, const char *uri, const spile_options *options, spile_error *error) {
+int spile_store_open(spile_store **out, const char *uri, const spile_options *given, spile_error *error) {
   if (out == NULL)
     return spile__fail(error, SPILE_EINVAL, "out is NULL", NULL);
   *out = NULL;
   if (uri == NULL)
     return spile__fail(error, SPILE_EINVAL, "the store address is NULL", NULL);
-  spile_limiter *limiter;
-  int result = limiter_new(&limiter, options, error);
-  if (result != SPILE_OK)
-    return result;
-  spile_store *store = NULL;
-  result = store_open(&store, uri, limiter, error);
-  if (result != SPILE_OK) {
-    limiter_free(limiter);
-    return result;
-  }
-  limiter_adopt(limiter, store);
-  *out = limiter;
-  return SPILE_OK;
+  spile_options options;
+  int result = options_read(&options, given, error);
+  return result == SPILE_OK ? store_open(out, uri, &options, error) : result;
 }
 
-int spile_open_store(spile_limiter **out, spile_store *store, const spile_options *options, spile_error *error) {
+int spile_open(spile_limiter **out, const char *uri, const spile_options *options, spile_error *error) {
+  if (out == NULL)
+    return spile__fail(error, SPILE_EINVAL, "out is NULL", NULL);
+  *out = NULL;
+  spile_store *store;
+  int result = spile_store_open(&store, uri, options, error);
+  if (result != SPILE_OK)
+    return result;
+  result = spile_open_store(out, store, options, error);
+  if (result != SPILE_OK)
+    store->ops->close(store, false);
+  return result;
+}
+
+int spile_open_store(spile_limiter **out, spile_store *store, const spile_options *given, spile_error *error) {
   if (out == NULL)
     return spile__fail(error, SPILE_EINVAL, "out is NULL", NULL);
   *out = NULL;
   if (store == NULL || store->ops == NULL || store->ops->abi < 1 || store->ops->abi > SPILE_STORE_ABI ||
       store->ops->decide == NULL || store->ops->clear == NULL || store->ops->close == NULL)
     return spile__fail(error, SPILE_EINVAL, "the store is NULL, of another ABI, or lacks decide, clear or close", NULL);
-  int result = limiter_new(out, options, error);
+  spile_options options;
+  int result = options_read(&options, given, error);
+  if (result == SPILE_OK)
+    result = limiter_new(out, &options, error);
   if (result == SPILE_OK)
     limiter_adopt(*out, store);
   return result;

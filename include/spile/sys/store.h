@@ -75,7 +75,7 @@ typedef struct spile_call {
   spile_item *items; /* 1 to SPILE_REQUESTS_MAX, no bucket twice; in a take no cost is above its capacity */
   size_t n;
   int64_t now_ms;      /* a given time, 0 to SPILE_TIME_MAX_MS, or SPILE_STORE_TIME */
-  int64_t deadline_ms; /* on the monotonic clock of the environment */
+  int64_t deadline_ms; /* on the monotonic clock (CLOCK_MONOTONIC), in milliseconds; INT64_MAX: none */
   size_t full_item;    /* out with SPILE_EFULL: the item that found no room */
   spile_error *error;  /* never NULL; filled on failure */
 } spile_call;
@@ -149,6 +149,15 @@ typedef struct spile_store_ops {
 struct spile_store {
   const spile_store_ops *ops;
 };
+
+/**
+ * Opens one of the library's stores by its address, to wrap it in one of your own.
+ *
+ * @param out  the store, closed by its ops->close; NULL on failure
+ * @return as spile_open. Without a limiter nobody guards it against use after fork.
+ */
+int spile_store_open(spile_store **out, const char *uri, const spile_options *options,
+                     spile_error *error) SPILE_MUST_USE;
 
 /**
  * Opens a limiter over a store of your own.
