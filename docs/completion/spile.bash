@@ -10,8 +10,8 @@ _spile() {
         return
     fi
     case ${COMP_WORDS[1]} in
-    take) options='--store --limit --cost --wait --timeout --json --help' ;;
-    peek) options='--store --limit --cost --timeout --json --help' ;;
+    take) options='--store --limit --cost --wait --timeout --on-error --json --help' ;;
+    peek) options='--store --limit --cost --timeout --on-error --json --help' ;;
     clear) options='--store --limit --simulated --timeout --json --help' ;;
     simulate) options='--store --limit --cost --timeout --help' ;;
     replay) options='--limit --by --json --help' ;;
@@ -27,6 +27,10 @@ _spile() {
     --store)
         mapfile -t COMPREPLY < <(compgen -W 'memory: lmdb: redis:// redis+unix://' -- "$current")
         compopt -o nospace
+        return
+        ;;
+    --on-error)
+        mapfile -t COMPREPLY < <(compgen -W 'fail open closed' -- "$current")
         return
         ;;
     --limit | --cost | --timeout) return ;;

@@ -73,7 +73,9 @@ enum {
   X(VERSION, 12, "version")  /* the server or the stored format is too old or too new */                     \
   X(IO, 13, "io")            /* the operating system refused a read, a write or a commit */                  \
   X(CORRUPT, 14, "corrupt")  /* stored data is damaged */                                                    \
-  X(RESOLVE, 15, "resolve")  /* the host name has no address */
+  X(RESOLVE, 15, "resolve")  /* the host name has no address */                                              \
+  X(BREAKER, 16, "breaker")  /* not asked, since it failed just before; nothing was charged */               \
+  X(MEMORY, 17, "memory")    /* this process is out of memory; nothing was charged */
 
 typedef enum spile_reason {
 #define SPILE_REASON_ENUM(name, number, text) SPILE_REASON_##name = number,
@@ -121,6 +123,14 @@ typedef enum spile_on_full {
   SPILE_ON_FULL_FAIL = 2,   /* the take returns SPILE_EFULL */
 } spile_on_full;
 
+/* What a take gets when the store cannot answer. Denied and never are answers and never come here. */
+typedef enum spile_on_store_error {
+  SPILE_ON_STORE_ERROR_DEFAULT = 0, /* fail */
+  SPILE_ON_STORE_ERROR_FAIL = 1,    /* the take returns SPILE_EUNAVAILABLE */
+  SPILE_ON_STORE_ERROR_OPEN = 2,    /* allowed, not counted */
+  SPILE_ON_STORE_ERROR_CLOSED = 3,  /* denied */
+} spile_on_store_error;
+
 /* One validated limit: immutable, reference-counted. Thread-safety: safe. */
 typedef struct spile_limit spile_limit;
 
@@ -132,13 +142,16 @@ typedef struct spile_limit_def {
   int64_t refill_tokens;    /* tokens that come back, 1 or more … */
   int64_t refill_period_ms; /* … in this many milliseconds, 1 or more, continuously */
   int on_full;              /* a spile_on_full */
+  int on_store_error;       /* a spile_on_store_error */
+  int64_t timeout_ms;       /* longest time for the store, 1 to 3,600,000; 0: the limiter's */
 } spile_limit_def;
 
 #define SPILE_LIMIT_DEF_INIT \
-  { sizeof(spile_limit_def), NULL, 0, 0, 0, SPILE_ON_FULL_CLOSED }
+  { sizeof(spile_limit_def), NULL, 0, 0, 0, SPILE_ON_FULL_CLOSED, SPILE_ON_STORE_ERROR_DEFAULT, 0 }
 
 /**
- * Makes a limit from its text form: COUNT/PERIOD[,capacity=TOKENS][,name=NAME][,on_full=closed|open|fail].
+ * Makes a limit from its text form: COUNT/PERIOD[,capacity=TOKENS][,name=NAME][,on_full=closed|open|fail]
+ * [,on_store_error=fail|open|closed].
  *
  * A token_bucket, which may be named as one more option. "10/s" is 10 tokens a second with a capacity of 10;
  * "1/s,capacity=60"; "0.05/s,capacity=5" (at most 9 decimals, and then a capacity); "5/15m"; "1000/d,name=day". Units:
@@ -201,10 +214,25 @@ typedef struct spile_options {
   /* Gets one line without a line end, seldom; NULL: nothing is logged. Must be thread-safe. */
   void (*log)(void *user, spile_log_level level, const char *line);
   void *log_user;
+
+  /* The breaker: after this many failures of the store in a row it is left alone for a while, and takes are answered at
+   * once by the limits' on_store_error. 0: 5; SPILE_BREAKER_OFF: every take asks. */
+  int breaker_failures;
+  /* For how long, in milliseconds, 1 to 3,600,000; then one take asks again. Each failure of that one doubles the time,
+   * up to 64 times the first, give or take a fifth drawn at random. 0: 1,000. */
+  int64_t breaker_wait_ms;
+
+  /* Wins over every limit's own on_store_error; 0: each limit's. A spile_on_store_error. */
+  int on_store_error;
+
+  /* Connections that Redis takes may use at a time, 1 to 64; 0: 4. Opened as needed. */
+  int connections;
 } spile_options;
 
+#define SPILE_BREAKER_OFF (-1)
+
 #define SPILE_OPTIONS_INIT \
-  { sizeof(spile_options), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+  { sizeof(spile_options), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0 }
 
 /**
  * Opens a store.
@@ -237,9 +265,10 @@ typedef enum spile_decided_by {
   SPILE_BY_STORE = 1,  /* the store decided */
   SPILE_BY_FULL = 2,   /* the store had no room for a new bucket: the limit's on_full decided */
   SPILE_BY_LIMITS = 3, /* the numbers alone decided: never, while the store could not answer */
+  SPILE_BY_POLICY = 4, /* the store could not answer: the limit's on_store_error decided */
 } spile_decided_by;
 
-/** The word of a spile_decided_by: "store", "full", "limits"; "nobody" for anything else. */
+/** The word of a spile_decided_by: "store", "full", "limits", "policy"; "nobody" for anything else. */
 const char *spile_decided_by_name(int decided_by);
 
 /* A number of a decision that nobody knows; retry_after_ms of "never" is it as well. */
@@ -286,7 +315,8 @@ bool spile_allow(spile_limiter *limiter, const spile_limit *limit, const char *k
  * @param decision  written on every result; may be NULL
  * @return SPILE_ALLOWED, charged; SPILE_DENIED or SPILE_NEVER, nothing charged; SPILE_EINVAL, limiter, limit or key is
  *         NULL, key_len or cost is out of range, or the given time is; SPILE_EUNAVAILABLE, the store did not answer by
- *         the deadline (`store_error` and `detail` say why, and whether a charge is possible); SPILE_EFULL, no room for
+ *         the deadline and on_store_error is "fail" (`store_error` and `detail` say why, and whether a charge is
+ *         possible); SPILE_EFULL, no room for
  *         the bucket of a limit with on_full "fail"; SPILE_EFORK
  *
  * May block for the store's timeout. Allocates nothing (Redis: the command and its answer). Thread-safety: safe.
@@ -389,18 +419,31 @@ typedef bool spile_visitor(void *user, const spile_stored *stored);
  */
 int spile_each(spile_limiter *limiter, spile_visitor *visit, void *user, spile_error *error);
 
+typedef enum spile_breaker_state {
+  SPILE_BREAKER_CLOSED = 0,    /* every take asks the store; also without a breaker */
+  SPILE_BREAKER_OPEN = 1,      /* the store is left alone */
+  SPILE_BREAKER_HALF_OPEN = 2, /* one take asks, the others do not wait for it */
+} spile_breaker_state;
+
+#define SPILE_REASONS_MAX 32 /* numbers of reasons are below this */
+
 /* What a limiter did since it was opened. */
 typedef struct spile_counters {
   size_t struct_size; /* set by SPILE_COUNTERS_INIT */
   uint64_t allowed;   /* takes by outcome, whoever decided; peeks are not counted */
   uint64_t denied;
   uint64_t never;
-  uint64_t full;        /* of these, takes that a new key's on_full decided or failed */
-  uint64_t unavailable; /* takes without an answer */
+  uint64_t full;                            /* of these, takes that a new key's on_full decided or failed */
+  uint64_t unavailable;                     /* takes without an answer */
+  uint64_t policy_open;                     /* of the above, takes that on_store_error allowed ... */
+  uint64_t policy_closed;                   /* ... and denied */
+  uint64_t store_errors[SPILE_REASONS_MAX]; /* takes that the store did not answer, by spile_reason */
+  int breaker;                              /* a spile_breaker_state, now */
+  uint64_t breaker_opened;                  /* how often it opened, a failed probe included */
 } spile_counters;
 
 #define SPILE_COUNTERS_INIT \
-  { sizeof(spile_counters), 0, 0, 0, 0, 0 }
+  { sizeof(spile_counters), 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0 }
 
 /** Copies the counters. @return SPILE_OK; SPILE_EINVAL; SPILE_EFORK */
 int spile_count(spile_limiter *limiter, spile_counters *out);

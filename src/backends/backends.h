@@ -16,6 +16,7 @@ typedef struct spile__store_config {
   const char *key_prefix; /* 1 to 64 of A-Z a-z 0-9 - . _ ~; copied */
   bool given_time;        /* every call will give its time: buckets are kept apart, under a mark */
   int64_t timeout_ms;     /* of one call as the caller set it, or 0: opening may use it to bound what it waits for */
+  int connections;        /* for a store with connections: the most it may use at a time, 1 to 64 */
 } spile__store_config;
 
 /*

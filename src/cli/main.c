@@ -19,9 +19,12 @@
   "  --limit TEXT    such as 10/s, 1/s,capacity=60 or 1000/d,name=day; several are decided all or nothing\n"
 #define COST_HELP "  --cost N        tokens to take, 0 or more (default 1)\n"
 #define TIMEOUT_HELP "  --timeout MS    longest time of one store call, 1 to 3600000 (default 1000)\n"
+#define ON_ERROR_HELP \
+  "  --on-error WHAT fail (exit 3, the default), open (allowed) or closed (denied) when the store cannot answer\n"
 #define JSON_HELP "  --json          one JSON object a line\n"
-#define ANSWER_HELP \
-  "\nExits 0 when allowed, 1 when denied or never, 2 on a wrong command line, 3 when the store fails.\n"
+#define ANSWER_HELP                                                                                            \
+  "\nExits 0 when allowed, 1 when denied or never, 2 on a wrong command line, 3 when the store fails (unless " \
+  "--on-error decides).\n"
 
 static const struct {
   const char *name;
@@ -29,15 +32,16 @@ static const struct {
   unsigned options;
   const char *help;
 } verbs[] = {
-    {"take", take_run, OPTION_STORE | OPTION_LIMIT | OPTION_COST | OPTION_WAIT | OPTION_TIMEOUT | OPTION_JSON,
+    {"take", take_run,
+     OPTION_STORE | OPTION_LIMIT | OPTION_COST | OPTION_WAIT | OPTION_TIMEOUT | OPTION_ON_ERROR | OPTION_JSON,
      "usage: spile take KEY --limit TEXT... [option...]\n"
      "Takes tokens of KEY's bucket if they are there.\n\n" STORE_HELP LIMIT_HELP COST_HELP
      "  --wait[=MAX]    wait until the tokens are there, at most MAX (500ms, 2s, 1m); more is a denial at "
-     "once\n" TIMEOUT_HELP JSON_HELP ANSWER_HELP},
-    {"peek", peek_run, OPTION_STORE | OPTION_LIMIT | OPTION_COST | OPTION_TIMEOUT | OPTION_JSON,
+     "once\n" TIMEOUT_HELP ON_ERROR_HELP JSON_HELP ANSWER_HELP},
+    {"peek", peek_run, OPTION_STORE | OPTION_LIMIT | OPTION_COST | OPTION_TIMEOUT | OPTION_ON_ERROR | OPTION_JSON,
      "usage: spile peek KEY --limit TEXT... [option...]\n"
-     "Says what a take would find, and changes nothing.\n\n" STORE_HELP LIMIT_HELP COST_HELP TIMEOUT_HELP JSON_HELP
-         ANSWER_HELP},
+     "Says what a take would find, and changes nothing.\n\n" STORE_HELP LIMIT_HELP COST_HELP TIMEOUT_HELP ON_ERROR_HELP
+         JSON_HELP ANSWER_HELP},
     {"clear", clear_run, OPTION_STORE | OPTION_LIMIT | OPTION_TIMEOUT | OPTION_JSON | OPTION_SIMULATED,
      "usage: spile clear KEY --limit TEXT... [option...]\n"
      "       spile clear --simulated [--store URI]\n"

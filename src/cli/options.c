@@ -21,7 +21,7 @@ static const struct {
     {"cost", OPTION_COST, VALUE_NEEDED},         {"wait", OPTION_WAIT, VALUE_OPTIONAL},
     {"timeout", OPTION_TIMEOUT, VALUE_NEEDED},   {"json", OPTION_JSON, VALUE_NONE},
     {"simulated", OPTION_SIMULATED, VALUE_NONE}, {"by", OPTION_BY, VALUE_NEEDED},
-    {"help", OPTION_HELP, VALUE_NONE},
+    {"help", OPTION_HELP, VALUE_NONE},           {"on-error", OPTION_ON_ERROR, VALUE_NEEDED},
 };
 
 enum { OPTION_COUNT = sizeof(option_table) / sizeof(option_table[0]) };
@@ -132,6 +132,22 @@ static int limit_add(cli_options *out, const char *text) {
   return EXIT_ALLOWED;
 }
 
+static int on_error_parse(cli_options *out, const char *value) {
+  static const struct {
+    const char *word;
+    spile_on_store_error policy;
+  } policies[] = {{"fail", SPILE_ON_STORE_ERROR_FAIL},
+                  {"open", SPILE_ON_STORE_ERROR_OPEN},
+                  {"closed", SPILE_ON_STORE_ERROR_CLOSED}};
+  for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+    if (strcmp(value, policies[i].word) == 0) {
+      out->on_store_error = policies[i].policy;
+      return EXIT_ALLOWED;
+    }
+  }
+  return message(EXIT_USAGE, "--on-error is none of fail, open and closed; write one of them");
+}
+
 static int option_take(cli_options *out, cli_option option, const char *value) {
   switch (option) {
   case OPTION_STORE:
@@ -158,6 +174,8 @@ static int option_take(cli_options *out, cli_option option, const char *value) {
     if (!out->by_route && strcmp(value, "ip") != 0)
       return message(EXIT_USAGE, "--by is neither ip nor route; write one of them");
     return EXIT_ALLOWED;
+  case OPTION_ON_ERROR:
+    return on_error_parse(out, value);
   case OPTION_JSON:
   case OPTION_SIMULATED:
   case OPTION_HELP:

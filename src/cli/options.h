@@ -20,6 +20,7 @@ typedef enum cli_option {
   OPTION_SIMULATED = 1 << 6,
   OPTION_BY = 1 << 7,
   OPTION_HELP = 1 << 8,
+  OPTION_ON_ERROR = 1 << 9,
 } cli_option;
 
 typedef struct cli_options {
@@ -30,6 +31,7 @@ typedef struct cli_options {
   int64_t cost;
   int64_t wait_max_ms; /* SPILE_FOREVER */
   int64_t timeout_ms;
+  spile_on_store_error on_store_error; /* DEFAULT: what each limit says */
   bool by_route;
   char **arguments; /* what is not an option */
   size_t argument_count;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/store.h"
 
+#include <spile/sys/store.h>
+
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -63,9 +65,10 @@ static int default_address(char *address) {
 
 /* ---- Opening ---- */
 
+/* Errors are answers that the store did not give; the verbs tell them, once. */
 static void store_log(void *user, spile_log_level level, const char *line) {
   (void)user;
-  if (level <= SPILE_LOG_WARNING)
+  if (level == SPILE_LOG_WARNING)
     (void)message(0, "%s", line);
 }
 
@@ -82,7 +85,64 @@ int store_failed(int code, int reason, const char *detail) {
   return message(status, "%s (%s): %s", spile_code_text(SPILE_EUNAVAILABLE), spile_reason_name(reason), text);
 }
 
-int store_open(spile_limiter **out, const char *uri, int64_t timeout_ms, const int64_t *clock, const char *key_prefix) {
+/* ---- A store that could not be opened ---- */
+
+/* It answers every question with why, so that the limits' on_store_error decides as it does about any other failure. */
+typedef struct broken_store {
+  spile_store base;
+  spile_error error;
+} broken_store;
+
+static int broken_fail(const spile_store *store, spile_error *error) {
+  *error = ((const broken_store *)(const void *)store)->error;
+  return error->code;
+}
+
+static int broken_decide(spile_store *store, spile_call *call) {
+  return broken_fail(store, call->error);
+}
+
+static int broken_clear(spile_store *store, const spile_item *item, int64_t deadline_ms, spile_error *error) {
+  (void)item;
+  (void)deadline_ms;
+  return broken_fail(store, error);
+}
+
+static int broken_clean(spile_store *store, spile_clean_what what, int64_t now_ms, int64_t deadline_ms, bool *again,
+                        spile_error *error) {
+  (void)what;
+  (void)now_ms;
+  (void)deadline_ms;
+  (void)again;
+  return broken_fail(store, error);
+}
+
+static int broken_each(spile_store *store, int64_t now_ms, int64_t timeout_ms, spile_visitor *visit, void *user,
+                       spile_error *error) {
+  (void)now_ms;
+  (void)timeout_ms;
+  (void)visit;
+  (void)user;
+  return broken_fail(store, error);
+}
+
+static void broken_close(spile_store *store, bool forked) {
+  (void)store;
+  (void)forked;
+}
+
+static const spile_store_ops broken_ops = {
+    .abi = SPILE_STORE_ABI,
+    .name = "store",
+    .decide = broken_decide,
+    .clear = broken_clear,
+    .clean = broken_clean,
+    .each = broken_each,
+    .close = broken_close,
+};
+
+int store_open(spile_limiter **out, const char *uri, int64_t timeout_ms, spile_on_store_error on_store_error,
+               const int64_t *clock, const char *key_prefix) {
   *out = NULL;
   char address[ADDRESS_SIZE];
   if (uri == NULL)
@@ -95,6 +155,7 @@ int store_open(spile_limiter **out, const char *uri, int64_t timeout_ms, const i
   }
   spile_options options = SPILE_OPTIONS_INIT;
   options.timeout_ms = timeout_ms;
+  options.on_store_error = (int)on_store_error;
   options.key_prefix = key_prefix;
   options.log = store_log;
   if (clock != NULL) {
@@ -103,6 +164,11 @@ int store_open(spile_limiter **out, const char *uri, int64_t timeout_ms, const i
   }
   spile_error error = {0};
   int result = spile_open(out, uri, &options, &error);
+  if (result == SPILE_EUNAVAILABLE) {
+    static broken_store broken;
+    broken = (broken_store){.base = {&broken_ops}, .error = error};
+    result = spile_open_store(out, &broken.base, &options, &error);
+  }
   return result == SPILE_OK ? EXIT_ALLOWED : store_failed(result, error.reason, error.message);
 }
 
@@ -123,5 +189,6 @@ int store_open_simulated(spile_limiter **out, const char *uri, int64_t timeout_m
     (void)snprintf(address, sizeof(address), "memory:?keys=%" PRIu64, buckets > 0 ? buckets : 1);
     uri = address;
   }
-  return store_open(out, uri, timeout_ms, clock, key_prefix);
+  /* What was not decided by the store is no simulation of it. */
+  return store_open(out, uri, timeout_ms, SPILE_ON_STORE_ERROR_FAIL, clock, key_prefix);
 }

@@ -16,7 +16,8 @@
  * @param key_prefix  NULL: the library's
  * @return EXIT_ALLOWED; EXIT_USAGE or EXIT_STORE with a message, *out is NULL then
  */
-int store_open(spile_limiter **out, const char *uri, int64_t timeout_ms, const int64_t *clock, const char *key_prefix);
+int store_open(spile_limiter **out, const char *uri, int64_t timeout_ms, spile_on_store_error on_store_error,
+               const int64_t *clock, const char *key_prefix);
 
 /* Says why a call failed. @return EXIT_STORE, or EXIT_USAGE where the caller is at fault */
 int store_failed(int code, int reason, const char *detail);

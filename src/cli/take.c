@@ -44,6 +44,9 @@ static void decision_print(const spile_decision *decision, const cli_options *op
   if (decision->outcome == SPILE_NEVER)
     output("a cost of %" PRId64 " is more than the capacity of %" PRId64, cost_asked(options, decision->name),
            decision->capacity);
+  else if (decision->decided_by == SPILE_BY_POLICY)
+    output("the store could not answer (%s)%s", spile_reason_name(decision->store_error),
+           decision->outcome == SPILE_ALLOWED ? ", not counted" : "");
   else if (decision->remaining == SPILE_UNKNOWN)
     output("the store has no room for a new bucket%s", decision->outcome == SPILE_ALLOWED ? ", not counted" : "");
   else
@@ -85,7 +88,7 @@ static int ask(const cli_options *options, bool peek) {
   if (status != EXIT_ALLOWED)
     return status;
   spile_limiter *limiter;
-  status = store_open(&limiter, options->store, options->timeout_ms, NULL, NULL);
+  status = store_open(&limiter, options->store, options->timeout_ms, options->on_store_error, NULL, NULL);
   if (status != EXIT_ALLOWED)
     return status;
 
@@ -103,6 +106,8 @@ static int ask(const cli_options *options, bool peek) {
   if (result < 0)
     return store_failed(result, decision.store_error, decision.detail);
 
+  if (decision.decided_by == SPILE_BY_POLICY)
+    (void)store_failed(SPILE_EUNAVAILABLE, decision.store_error, decision.detail);
   if (options->given & OPTION_JSON)
     decision_print_json(&decision, n > 1);
   else
@@ -136,7 +141,7 @@ static int clear_simulated(const cli_options *options) {
     return message(EXIT_USAGE, "clear --simulated takes neither KEY nor --limit: it removes every simulated bucket of "
                                "the store");
   spile_limiter *limiter;
-  int status = store_open(&limiter, options->store, options->timeout_ms, NULL, NULL);
+  int status = store_open(&limiter, options->store, options->timeout_ms, SPILE_ON_STORE_ERROR_DEFAULT, NULL, NULL);
   if (status != EXIT_ALLOWED)
     return status;
   spile_error error = {0};
@@ -155,7 +160,7 @@ int clear_run(const cli_options *options) {
   if (status != EXIT_ALLOWED)
     return status;
   spile_limiter *limiter;
-  status = store_open(&limiter, options->store, options->timeout_ms, NULL, NULL);
+  status = store_open(&limiter, options->store, options->timeout_ms, SPILE_ON_STORE_ERROR_DEFAULT, NULL, NULL);
   if (status != EXIT_ALLOWED)
     return status;
   const char *key = options->arguments[0];

@@ -27,6 +27,9 @@
 /* Ten years of 365 days, the longest period and the longest time from the deepest debt to full. */
 #define SPILE__PERIOD_MAX_MS INT64_C(315360000000)
 
+/* The longest deadline of a call: an hour. */
+#define SPILE__TIMEOUT_MAX_MS 3600000
+
 /* How far ahead of full an instant may be before it cannot come from clocks that merely disagree. */
 #define SPILE__TOLERANCE_MS INT64_C(1000)
 

@@ -129,6 +129,7 @@ typedef struct limit_parser {
   const char *at;
   spile_error *error;
   bool on_full_given;
+  bool on_store_error_given;
   bool algorithm_given;
 } limit_parser;
 
@@ -216,6 +217,22 @@ static const char *after(const char *at, const char *word) {
   return at;
 }
 
+/*
+ * The value of an option that is one of a few words and may be given once; `parser->at` stands behind it.
+ * @return which word, or an error
+ */
+static int word_parse(limit_parser *parser, const char *start, const char *value, bool *given, const char *const *words,
+                      const char *instead) {
+  if (*given)
+    return parser_fail(parser, start, "a second", "write it once");
+  *given = true;
+  for (int i = 0; words[i] != NULL; i++) {
+    if (after(value, words[i]) == parser->at)
+      return i;
+  }
+  return parser_fail(parser, value, "unknown word", instead);
+}
+
 static int option_parse(limit_parser *parser, spile__limit_text *out) {
   const char *start = parser->at;
   const char *value;
@@ -245,18 +262,16 @@ static int option_parse(limit_parser *parser, spile__limit_text *out) {
     return SPILE_OK;
   }
   if ((value = after(start, "on_full=")) != NULL) {
-    static const char *const words[] = {"closed", "open", "fail"};
-    if (parser->on_full_given)
-      return parser_fail(parser, start, "a second", "write one on_full");
-    parser->on_full_given = true;
-    for (int i = 0; i < 3; i++) {
-      const char *end = after(value, words[i]);
-      if (end == parser->at) {
-        out->on_full = (spile_on_full)i;
-        return SPILE_OK;
-      }
-    }
-    return parser_fail(parser, value, "unknown on_full", "write closed, open or fail");
+    static const char *const words[] = {"closed", "open", "fail", NULL};
+    int word = word_parse(parser, start, value, &parser->on_full_given, words, "write closed, open or fail");
+    out->on_full = word < 0 ? out->on_full : (spile_on_full)word;
+    return word < 0 ? word : SPILE_OK;
+  }
+  if ((value = after(start, "on_store_error=")) != NULL) {
+    static const char *const words[] = {"fail", "open", "closed", NULL};
+    int word = word_parse(parser, start, value, &parser->on_store_error_given, words, "write fail, open or closed");
+    out->on_store_error = word < 0 ? out->on_store_error : (spile_on_store_error)(word + 1);
+    return word < 0 ? word : SPILE_OK;
   }
   if (spile__algorithm_find(start, len, &out->algorithm)) {
     if (parser->algorithm_given)
@@ -264,7 +279,8 @@ static int option_parse(limit_parser *parser, spile__limit_text *out) {
     parser->algorithm_given = true;
     return SPILE_OK;
   }
-  return parser_fail(parser, start, "unknown option", "known are capacity=, name=, on_full= and token_bucket");
+  return parser_fail(parser, start, "unknown option",
+                     "known are capacity=, name=, on_full=, on_store_error= and token_bucket");
 }
 
 int spile__limit_parse(spile__limit_text *out, const char *text, spile_error *error) {

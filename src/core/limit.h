@@ -13,6 +13,7 @@ typedef struct spile__limit_text {
   size_t name_len;
   spile_algorithm algorithm;
   spile_on_full on_full;
+  spile_on_store_error on_store_error;
   int64_t capacity;
   int64_t refill_tokens;
   int64_t refill_period_ms;

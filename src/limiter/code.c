@@ -81,6 +81,8 @@ const char *spile_decided_by_name(int decided_by) {
     return "full";
   case SPILE_BY_LIMITS:
     return "limits";
+  case SPILE_BY_POLICY:
+    return "policy";
   default:
     return "nobody";
   }

@@ -10,7 +10,7 @@
 #include "core/checked.h"
 #include "core/text.h"
 
-static int limit_new(spile_limit **out, const spile__limit_text *text, spile_error *error) {
+static int limit_new(spile_limit **out, const spile__limit_text *text, int64_t timeout_ms, spile_error *error) {
   spile_shape shape;
   int result = spile__shape_make(&shape, text->capacity, text->refill_tokens, text->refill_period_ms, 0, error);
   if (result != SPILE_OK)
@@ -28,6 +28,8 @@ static int limit_new(spile_limit **out, const spile__limit_text *text, spile_err
                              .name_len = name_len,
                              .algorithm = text->algorithm,
                              .on_full = text->on_full,
+                             .on_store_error = text->on_store_error,
+                             .timeout_ms = timeout_ms,
                              .shape = shape};
   spile__spec_finish(&limit->spec);
   atomic_init(&limit->owners, 1);
@@ -43,7 +45,7 @@ int spile_limit_parse(spile_limit **out, const char *text, spile_error *error) {
     return spile__fail(error, SPILE_EINVAL, "the text of the limit is NULL", NULL);
   spile__limit_text parsed;
   int result = spile__limit_parse(&parsed, text, error);
-  return result == SPILE_OK ? limit_new(out, &parsed, error) : result;
+  return result == SPILE_OK ? limit_new(out, &parsed, 0, error) : result;
 }
 
 int spile_limit_create(spile_limit **out, const spile_limit_def *def, spile_error *error) {
@@ -54,17 +56,23 @@ int spile_limit_create(spile_limit **out, const spile_limit_def *def, spile_erro
     return spile__fail(error, SPILE_EINVAL, "the definition is NULL or not started by SPILE_LIMIT_DEF_INIT", NULL);
   if (def->on_full < SPILE_ON_FULL_CLOSED || def->on_full > SPILE_ON_FULL_FAIL)
     return spile__fail(error, SPILE_ECONFIG, "on_full is #; it must be a spile_on_full", (int64_t[]){def->on_full});
+  if (def->on_store_error < SPILE_ON_STORE_ERROR_DEFAULT || def->on_store_error > SPILE_ON_STORE_ERROR_CLOSED)
+    return spile__fail(error, SPILE_ECONFIG, "on_store_error is #; it must be a spile_on_store_error",
+                       (int64_t[]){def->on_store_error});
+  if (def->timeout_ms < 0 || def->timeout_ms > SPILE__TIMEOUT_MAX_MS)
+    return spile__fail(error, SPILE_ECONFIG, "timeout_ms is #; it must be 0 to 3600000", &def->timeout_ms);
   spile__limit_text text = {.name = def->name,
                             .name_len = def->name != NULL ? strlen(def->name) : 0,
                             .algorithm = SPILE_TOKEN_BUCKET,
                             .on_full = (spile_on_full)def->on_full,
+                            .on_store_error = (spile_on_store_error)def->on_store_error,
                             .capacity = def->capacity,
                             .refill_tokens = def->refill_tokens,
                             .refill_period_ms = def->refill_period_ms};
   if (def->name != NULL && (text.name_len < 1 || text.name_len > SPILE_NAME_LEN_MAX))
     return spile__fail(error, SPILE_ECONFIG, "the name has # bytes; it must have 1 to 255",
                        (int64_t[]){(int64_t)text.name_len});
-  return limit_new(out, &text, error);
+  return limit_new(out, &text, def->timeout_ms, error);
 }
 
 spile_limit *spile_limit_ref(spile_limit *limit) {

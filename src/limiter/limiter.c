@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The facade: checks arguments, sums requests that name one bucket, asks the store once and lets the core make the
- * decision of what the store read. What a store may not answer is answered here and labelled: "never" from the numbers
- * alone, and the on_full of a limit whose new bucket found no room.
+ * The facade: checks arguments, sums requests that name one bucket, and hands them on to be asked (ask.c).
  */
 #include "limiter/limiter.h"
 
@@ -17,211 +15,6 @@
 #include "limiter/env.h"
 #include "limiter/limit.h"
 
-/* ---- Counting ---- */
-
-static limiter_counts *limiter_stripe(spile_limiter *limiter) {
-  /* Threads get stripes in turn; more threads than stripes share them, which is slower and still exact. */
-  static atomic_uint next;
-  static _Thread_local unsigned stripe __attribute__((tls_model("initial-exec"))) = UINT32_MAX;
-  if (stripe == UINT32_MAX)
-    stripe = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % LIMITER_STRIPES;
-  return &limiter->counts[stripe];
-}
-
-static void count_up(atomic_uint_least64_t *counter) {
-  atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
-}
-
-static void limiter_count(spile_limiter *limiter, int result, bool full) {
-  limiter_counts *counts = limiter_stripe(limiter);
-  if (full)
-    count_up(&counts->full);
-  switch (result) {
-  case SPILE_ALLOWED:
-    count_up(&counts->allowed);
-    break;
-  case SPILE_DENIED:
-    count_up(&counts->denied);
-    break;
-  case SPILE_NEVER:
-    count_up(&counts->never);
-    break;
-  case SPILE_EFULL:
-    break;
-  default:
-    count_up(&counts->unavailable);
-    break;
-  }
-}
-
-int spile_count(spile_limiter *limiter, spile_counters *out) {
-  if (limiter == NULL || out == NULL || out->struct_size < sizeof(*out))
-    return SPILE_EINVAL;
-  if (limiter->fork_generation != spile__fork_generation())
-    return SPILE_EFORK;
-  *out = (spile_counters){.struct_size = out->struct_size};
-  for (size_t i = 0; i < LIMITER_STRIPES; i++) {
-    limiter_counts *counts = &limiter->counts[i];
-    out->allowed += atomic_load_explicit(&counts->allowed, memory_order_relaxed);
-    out->denied += atomic_load_explicit(&counts->denied, memory_order_relaxed);
-    out->never += atomic_load_explicit(&counts->never, memory_order_relaxed);
-    out->full += atomic_load_explicit(&counts->full, memory_order_relaxed);
-    out->unavailable += atomic_load_explicit(&counts->unavailable, memory_order_relaxed);
-  }
-  return SPILE_OK;
-}
-
-/* ---- Asking the store ---- */
-
-/* The time for a call and its deadline. @return SPILE_OK; SPILE_EINVAL, the given time is out of range */
-static int limiter_time(const spile_limiter *limiter, int64_t *now_ms, int64_t *deadline_ms) {
-  *now_ms = SPILE_STORE_TIME;
-  *deadline_ms = INT64_MAX;
-  if (limiter->now_ms != NULL) {
-    *now_ms = limiter->now_ms(limiter->clock);
-    if (*now_ms < 0 || *now_ms > SPILE_TIME_MAX_MS)
-      return SPILE_EINVAL;
-  }
-  if (limiter->timeout_ms > 0)
-    *deadline_ms = limiter->env.monotonic_ms(limiter->env.user) + limiter->timeout_ms;
-  return SPILE_OK;
-}
-
-static void decision_fail(spile_decision *decision, const spile_error *error) {
-  spile__decision_clear(decision);
-  decision->store_error = error->reason;
-  size_t len = strlen(error->message);
-  if (len >= sizeof(decision->detail))
-    len = sizeof(decision->detail) - 1;
-  memcpy(decision->detail, error->message, len);
-  decision->detail[len] = '\0';
-}
-
-/* Sets what is known of an item when nothing was read about it. */
-static void decision_without_store(spile_decision *decision, const spile_item *item, size_t index, int outcome,
-                                   spile_decided_by decided_by) {
-  decision->outcome = outcome;
-  decision->decided_by = (int)decided_by;
-  decision->index = (uint32_t)index;
-  decision->name = item->spec->name;
-  decision->capacity = item->spec->shape.capacity;
-}
-
-/* The first item whose cost is above its capacity, or n. */
-static size_t first_never(const spile_item *items, size_t n) {
-  size_t i = 0;
-  while (i < n && items[i].cost <= items[i].spec->shape.capacity)
-    i++;
-  return i;
-}
-
-/* Every item gets the same answer, which its store did not give. */
-static void decide_without_store(const spile_item *items, size_t n, int outcome, spile_decision *each) {
-  for (size_t i = 0; i < n && each != NULL; i++) {
-    spile__decision_clear(&each[i]);
-    decision_without_store(&each[i], &items[i], i, outcome, SPILE_BY_FULL);
-  }
-}
-
-/*
- * An item found no room for its bucket, and its limit's on_full decides: fail and closed end the call; an open limit
- * counts for nothing, and the store is asked again about the others.
- */
-SPILE__OUT_OF_LINE static int limiter_decide_full(spile_limiter *limiter, spile_call *call, const spile_item *items,
-                                                  size_t n, spile_decision *decision, spile_decision *each) {
-  bool waived[SPILE_REQUESTS_MAX] = {false};
-  spile_item rest[SPILE_REQUESTS_MAX];
-  size_t where[SPILE_REQUESTS_MAX]; /* rest[i] is items[where[i]] */
-  size_t full = call->full_item;
-  for (;;) {
-    decision_fail(decision, call->error);
-    if (items[full].spec->on_full == SPILE_ON_FULL_FAIL) {
-      for (size_t i = 0; i < n && each != NULL; i++)
-        each[i] = *decision;
-      return SPILE_EFULL;
-    }
-    if (items[full].spec->on_full == SPILE_ON_FULL_CLOSED) {
-      decision_without_store(decision, &items[full], full, SPILE_DENIED, SPILE_BY_FULL);
-      decide_without_store(items, n, SPILE_DENIED, each);
-      return SPILE_DENIED;
-    }
-
-    waived[full] = true;
-    decision_without_store(decision, &items[full], full, SPILE_ALLOWED, SPILE_BY_FULL);
-    decide_without_store(items, n, SPILE_ALLOWED, each);
-    size_t left = 0;
-    for (size_t i = 0; i < n; i++) {
-      if (!waived[i]) {
-        rest[left] = items[i];
-        where[left++] = i;
-      }
-    }
-    if (left == 0)
-      return SPILE_ALLOWED;
-    call->items = rest;
-    call->n = left;
-    call->error->code = 0;
-    int result = limiter->store->ops->decide(limiter->store, call);
-    if (result == SPILE_EFULL) {
-      full = where[call->full_item];
-      continue;
-    }
-    if (result != SPILE_OK)
-      return result;
-
-    spile_decision rest_each[SPILE_REQUESTS_MAX];
-    result = spile__decide(rest, left, call->verb == SPILE_VERB_TAKE, decision, rest_each);
-    decision->index = (uint32_t)where[decision->index];
-    if (result == SPILE_ALLOWED)
-      decision->decided_by = SPILE_BY_FULL;
-    for (size_t i = 0; i < left && each != NULL; i++) {
-      each[where[i]] = rest_each[i];
-      each[where[i]].index = (uint32_t)where[i];
-    }
-    return result;
-  }
-}
-
-/* Decides items of which no two name one bucket. Decisions are written on every result. */
-static int limiter_decide(spile_limiter *limiter, spile_verb verb, spile_item *items, size_t n,
-                          spile_decision *decision, spile_decision *each) {
-  spile_error error;
-  error.code = error.reason = error.column = 0;
-  error.message[0] = '\0';
-  spile_call call = {.items = items, .n = n, .error = &error};
-  int result = limiter_time(limiter, &call.now_ms, &call.deadline_ms);
-  if (result != SPILE_OK) {
-    (void)spile__fail(&error, result, "the given time is outside 0 to SPILE_TIME_MAX_MS", NULL);
-    decision_fail(decision, &error);
-    return result;
-  }
-  /* What can never be is only read, so that nothing is charged for it. */
-  size_t never = first_never(items, n);
-  call.verb = never < n ? SPILE_VERB_PEEK : verb;
-
-  result = limiter->store->ops->decide(limiter->store, &call);
-  if (result == SPILE_EFULL)
-    result = limiter_decide_full(limiter, &call, items, n, decision, each);
-  else if (result == SPILE_OK)
-    result = spile__decide(items, n, call.verb == SPILE_VERB_TAKE, decision, each);
-  if (result < 0 && result != SPILE_EFULL) {
-    decision_fail(decision, &error);
-    for (size_t i = 0; i < n && each != NULL; i++)
-      each[i] = *decision;
-    if (never < n) {
-      decision_without_store(decision, &items[never], never, SPILE_NEVER, SPILE_BY_LIMITS);
-      result = SPILE_NEVER;
-      for (size_t i = never; i < n && each != NULL; i++) {
-        if (items[i].cost > items[i].spec->shape.capacity)
-          decision_without_store(&each[i], &items[i], i, SPILE_NEVER, SPILE_BY_LIMITS);
-      }
-    }
-  }
-  if (verb == SPILE_VERB_TAKE)
-    limiter_count(limiter, result, result == SPILE_EFULL || decision->decided_by == SPILE_BY_FULL);
-  return result;
-}
-
 /* ---- Checking what the caller hands in ---- */
 
 /* Says why there is no answer. Every member of the decision is set. */
@@ -230,7 +23,7 @@ static int decision_refuse(spile_decision *decision, int code, const char *why) 
   error.code = 0;
   (void)spile__fail(&error, code, why, NULL);
   error.reason = SPILE_REASON_NONE;
-  decision_fail(decision, &error);
+  spile__decision_fail(decision, &error);
   return code;
 }
 
@@ -260,7 +53,7 @@ static int one_decide(spile_limiter *limiter, spile_verb verb, const spile_limit
   if (fault != NULL)
     return decision_refuse(decision, code, fault);
   spile_item item = {.key = key, .key_len = key_len, .spec = &limit->spec, .cost = cost};
-  return limiter_decide(limiter, verb, &item, 1, decision, NULL);
+  return spile__limiter_decide(limiter, verb, &item, 1, decision, NULL);
 }
 
 int spile_take(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t cost,
@@ -333,12 +126,12 @@ static int all_decide(spile_limiter *limiter, spile_verb verb, const spile_reque
     return result;
   }
   if (each == NULL) {
-    result = limiter_decide(limiter, verb, items, item_count, decision, NULL);
+    result = spile__limiter_decide(limiter, verb, items, item_count, decision, NULL);
   } else {
     spile_decision item_decisions[SPILE_REQUESTS_MAX];
     for (size_t i = 0; i < item_count; i++)
       spile__decision_clear(&item_decisions[i]);
-    result = limiter_decide(limiter, verb, items, item_count, decision, item_decisions);
+    result = spile__limiter_decide(limiter, verb, items, item_count, decision, item_decisions);
     for (size_t i = 0; i < n; i++) {
       each[i] = item_decisions[item_of[i]];
       each[i].index = (uint32_t)i;
@@ -413,7 +206,7 @@ int spile_clear(spile_limiter *limiter, const spile_limit *limit, const void *ke
   int64_t now_ms;
   spile_item item = {.key = key, .key_len = key_len, .spec = &limit->spec};
   int64_t deadline_ms;
-  result = limiter_time(limiter, &now_ms, &deadline_ms);
+  result = spile__limiter_time(limiter, &item, 1, &now_ms, &deadline_ms);
   if (result != SPILE_OK)
     return spile__fail(error, result, "the given time is outside 0 to SPILE_TIME_MAX_MS", NULL);
   return limiter->store->ops->clear(limiter->store, &item, deadline_ms, error);
@@ -429,7 +222,7 @@ int spile_clean(spile_limiter *limiter, spile_clean_what what, spile_error *erro
   for (bool again = true; again;) {
     int64_t now_ms;
     int64_t deadline_ms;
-    int result = limiter_time(limiter, &now_ms, &deadline_ms);
+    int result = spile__limiter_time(limiter, NULL, 0, &now_ms, &deadline_ms);
     if (result != SPILE_OK)
       return spile__fail(error, result, "the given time is outside 0 to SPILE_TIME_MAX_MS", NULL);
     again = false;
@@ -449,7 +242,7 @@ int spile_each(spile_limiter *limiter, spile_visitor *visit, void *user, spile_e
     return spile__fail(error, SPILE_ENOTSUP, "this store cannot list its buckets", NULL);
   int64_t now_ms;
   int64_t deadline_ms;
-  int result = limiter_time(limiter, &now_ms, &deadline_ms);
+  int result = spile__limiter_time(limiter, NULL, 0, &now_ms, &deadline_ms);
   if (result != SPILE_OK)
     return spile__fail(error, result, "the given time is outside 0 to SPILE_TIME_MAX_MS", NULL);
   return limiter->store->ops->each(limiter->store, now_ms, limiter->timeout_ms, visit, user, error);

@@ -15,17 +15,49 @@ typedef struct limiter_counts {
   atomic_uint_least64_t never;
   atomic_uint_least64_t full;
   atomic_uint_least64_t unavailable;
+  atomic_uint_least64_t policy_open;
+  atomic_uint_least64_t policy_closed;
+  atomic_uint_least64_t store_errors[SPILE_REASONS_MAX];
 } limiter_counts;
 
+/* When failures of one kind were last logged: a store that fails on every take must not fill the log. */
+typedef struct limiter_logged {
+  atomic_int_least64_t next_ms;
+  atomic_uint_least64_t hidden; /* failures since the last line */
+} limiter_logged;
+
 struct spile_limiter {
-  spile_store *store;
+  spile_store *store;       /* what is asked: the breaker, or the store itself */
+  spile_store *breaker;     /* NULL: there is none */
   unsigned fork_generation; /* of the process that opened it */
   int64_t timeout_ms;       /* 0: the store never blocks */
   int64_t (*now_ms)(void *clock);
   void (*sleep_ms)(void *clock, int64_t ms);
   void *clock;
+  spile_on_store_error on_store_error; /* DEFAULT: each limit's own */
   spile_env env;
+  limiter_logged logged[SPILE_REASONS_MAX];
   limiter_counts counts[LIMITER_STRIPES];
 };
+
+/*
+ * The time for a call and its deadline; without items the deadline is the limiter's.
+ * @return SPILE_OK; SPILE_EINVAL, the given time is out of range
+ */
+int spile__limiter_time(const spile_limiter *limiter, const spile_item *items, size_t n, int64_t *now_ms,
+                        int64_t *deadline_ms);
+
+/*
+ * Decides items of which no two name one bucket. Decisions are written on every result.
+ * @return as spile_take
+ */
+int spile__limiter_decide(spile_limiter *limiter, spile_verb verb, spile_item *items, size_t n,
+                          spile_decision *decision, spile_decision *each);
+
+/* Sets a decision that there is none, and why. */
+void spile__decision_fail(spile_decision *decision, const spile_error *error);
+
+/* Counts a take by its result and by who decided. */
+void spile__limiter_count(spile_limiter *limiter, int result, const spile_decision *decision);
 
 #endif

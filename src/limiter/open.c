@@ -5,11 +5,17 @@
 #include <string.h>
 
 #include "backends/backends.h"
+#include "core/checked.h"
 #include "core/text.h"
+#include "limiter/breaker.h"
 #include "limiter/env.h"
 #include "limiter/limiter.h"
 
-#define TIMEOUT_MAX_MS 3600000
+#define CONNECTIONS_MAX 64
+#define CONNECTIONS_DEFAULT 4
+#define BREAKER_FAILURES_MAX 1000000
+#define BREAKER_FAILURES_DEFAULT 5
+#define BREAKER_WAIT_DEFAULT_MS 1000
 
 /*
  * The caller's options in this version's struct. A caller from before a member existed leaves it zero, the default; one
@@ -29,8 +35,18 @@ static int options_read(spile_options *out, const spile_options *options, spile_
   }
   memcpy(out, options, size < sizeof(*out) ? size : sizeof(*out));
 
-  if (out->timeout_ms < 0 || out->timeout_ms > TIMEOUT_MAX_MS)
+  if (out->timeout_ms < 0 || out->timeout_ms > SPILE__TIMEOUT_MAX_MS)
     return spile__fail(error, SPILE_EINVAL, "timeout_ms is #; it must be 0 to 3600000", &out->timeout_ms);
+  if (out->breaker_failures < SPILE_BREAKER_OFF || out->breaker_failures > BREAKER_FAILURES_MAX)
+    return spile__fail(error, SPILE_EINVAL, "breaker_failures is #; it must be -1 to 1000000",
+                       (int64_t[]){out->breaker_failures});
+  if (out->breaker_wait_ms < 0 || out->breaker_wait_ms > SPILE__TIMEOUT_MAX_MS)
+    return spile__fail(error, SPILE_EINVAL, "breaker_wait_ms is #; it must be 0 to 3600000", &out->breaker_wait_ms);
+  if (out->on_store_error < SPILE_ON_STORE_ERROR_DEFAULT || out->on_store_error > SPILE_ON_STORE_ERROR_CLOSED)
+    return spile__fail(error, SPILE_EINVAL, "on_store_error is #; it must be a spile_on_store_error",
+                       (int64_t[]){out->on_store_error});
+  if (out->connections < 0 || out->connections > CONNECTIONS_MAX)
+    return spile__fail(error, SPILE_EINVAL, "connections is #; it must be 0 to 64", (int64_t[]){out->connections});
   if (out->key_prefix != NULL) {
     size_t len = strlen(out->key_prefix);
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
@@ -69,6 +85,7 @@ static int limiter_new(spile_limiter **out, const spile_options *options, spile_
   limiter->env = env;
   limiter->fork_generation = spile__fork_generation();
   limiter->timeout_ms = options->timeout_ms;
+  limiter->on_store_error = (spile_on_store_error)options->on_store_error;
   limiter->now_ms = options->now_ms;
   limiter->sleep_ms = options->sleep_ms;
   limiter->clock = options->clock;
@@ -76,12 +93,24 @@ static int limiter_new(spile_limiter **out, const spile_options *options, spile_
   return SPILE_OK;
 }
 
-static void limiter_adopt(spile_limiter *limiter, spile_store *store) {
-  limiter->store = store;
+/*
+ * Puts a store under a limiter, with a breaker around it unless it never blocks: a store that cannot be slow cannot be
+ * helped by not being asked. The store stays the caller's on failure.
+ */
+static int limiter_adopt(spile_limiter *limiter, spile_store *store, const spile_options *options, spile_error *error) {
   if (store->ops->timeout_ms == 0)
     limiter->timeout_ms = 0;
   else if (limiter->timeout_ms == 0)
     limiter->timeout_ms = store->ops->timeout_ms;
+  limiter->store = store;
+  if (limiter->timeout_ms == 0 || options->breaker_failures == SPILE_BREAKER_OFF)
+    return SPILE_OK;
+  int failures = options->breaker_failures != 0 ? options->breaker_failures : BREAKER_FAILURES_DEFAULT;
+  int64_t wait_ms = options->breaker_wait_ms > 0 ? options->breaker_wait_ms : BREAKER_WAIT_DEFAULT_MS;
+  int result = spile__breaker_open(&limiter->breaker, store, &limiter->env, failures, wait_ms, error);
+  if (result == SPILE_OK)
+    limiter->store = limiter->breaker;
+  return result;
 }
 
 /* What follows `scheme` in the address, or NULL. */
@@ -96,7 +125,8 @@ static int store_open(spile_store **out, const char *uri, const spile_options *o
   spile__store_config config = {.env = &env,
                                 .key_prefix = options->key_prefix != NULL ? options->key_prefix : "rl",
                                 .given_time = options->now_ms != NULL,
-                                .timeout_ms = options->timeout_ms};
+                                .timeout_ms = options->timeout_ms,
+                                .connections = options->connections > 0 ? options->connections : CONNECTIONS_DEFAULT};
   if ((config.address = after_scheme(uri, "memory:")) != NULL)
     return spile__memory_open(out, &config, error);
   if ((config.address = after_scheme(uri, "lmdb:")) != NULL)
@@ -145,12 +175,19 @@ int spile_open_store(spile_limiter **out, spile_store *store, const spile_option
       store->ops->decide == NULL || store->ops->clear == NULL || store->ops->close == NULL)
     return spile__fail(error, SPILE_EINVAL, "the store is NULL, of another ABI, or lacks decide, clear or close", NULL);
   spile_options options;
+  spile_limiter *limiter = NULL;
   int result = options_read(&options, given, error);
   if (result == SPILE_OK)
-    result = limiter_new(out, &options, error);
-  if (result == SPILE_OK)
-    limiter_adopt(*out, store);
-  return result;
+    result = limiter_new(&limiter, &options, error);
+  if (result != SPILE_OK)
+    return result;
+  result = limiter_adopt(limiter, store, &options, error);
+  if (result != SPILE_OK) {
+    limiter_free(limiter);
+    return result;
+  }
+  *out = limiter;
+  return SPILE_OK;
 }
 
 void spile_close(spile_limiter *limiter) {

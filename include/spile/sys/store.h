@@ -42,6 +42,8 @@ typedef struct spile_spec {
   size_t name_len;
   spile_algorithm algorithm;
   spile_on_full on_full;
+  spile_on_store_error on_store_error;
+  int64_t timeout_ms; /* 0: the limiter's */
   spile_shape shape;
   uint64_t fingerprint; /* equal specs have equal ones; the reverse must be checked */
 } spile_spec;
