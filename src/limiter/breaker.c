@@ -125,6 +125,7 @@ spile__breaker_verdict spile__breaker_judge(int code, int reason) {
   case SPILE_REASON_CORRUPT:
     return SPILE__BREAKER_ANSWERED;
   case SPILE_REASON_BREAKER:
+  case SPILE_REASON_MEMORY:
     return SPILE__BREAKER_NOTHING;
   default:
     return SPILE__BREAKER_FAILED;
