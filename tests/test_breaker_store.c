@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "limiter/breaker.h"
@@ -28,7 +29,14 @@ typedef struct world {
   bool no_memory;
 } world;
 
+/* A thread that sets this waits for the others at its next look at the clock. */
+static _Thread_local pthread_barrier_t *meet_at_the_clock;
+
 static int64_t world_monotonic_ms(void *user) {
+  pthread_barrier_t *meeting = meet_at_the_clock;
+  meet_at_the_clock = NULL;
+  if (meeting != NULL)
+    (void)pthread_barrier_wait(meeting);
   return spile_fake_clock_now(((world *)user)->clock);
 }
 
@@ -60,6 +68,14 @@ static void world_start(world *w) {
 
 /* ---- A store that holds its callers until it is told ---- */
 
+/* Waits for a change of what is under the lock, longer than anything takes that is not stuck. */
+static void wait_for_change(pthread_cond_t *changed, pthread_mutex_t *lock) {
+  struct timespec until;
+  (void)clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += 20;
+  cr_assert(eq(int, pthread_cond_timedwait(changed, lock, &until), 0));
+}
+
 typedef struct gate_store {
   spile_store base;
   pthread_mutex_t lock;
@@ -86,7 +102,7 @@ static int gate_decide(spile_store *store, spile_call *call) {
   int number = ++gate->reached;
   (void)pthread_cond_broadcast(&gate->changed);
   while (!gate->open && number != gate->release && (gate->free_at == 0 || number < gate->free_at))
-    (void)pthread_cond_wait(&gate->changed, &gate->lock);
+    wait_for_change(&gate->changed, &gate->lock);
   gate->inside--;
   int result = gate->result;
   if (result != SPILE_OK) {
@@ -168,7 +184,7 @@ static void gate_release(gate_store *gate, int number, int result, int reason) {
 static void gate_wait_inside(gate_store *gate, int inside) {
   (void)pthread_mutex_lock(&gate->lock);
   while (gate->inside != inside)
-    (void)pthread_cond_wait(&gate->changed, &gate->lock);
+    wait_for_change(&gate->changed, &gate->lock);
   (void)pthread_mutex_unlock(&gate->lock);
 }
 
@@ -629,6 +645,7 @@ typedef struct crowd {
   world *w;
   spile_store *store;
   pthread_barrier_t start;
+  pthread_barrier_t *meeting; /* where all are that have seen it open; NULL: they do not meet */
   pthread_mutex_t lock;
   pthread_cond_t changed;
   int done;
@@ -640,7 +657,7 @@ typedef struct crowd {
 
 static void *crowd_take(void *user) {
   crowd *c = user;
-  (void)pthread_barrier_wait(&c->start);
+  meet_at_the_clock = c->meeting;
   spile_error error;
   int result = take(c->w, c->store, &error);
   (void)pthread_mutex_lock(&c->lock);
@@ -653,8 +670,11 @@ static void *crowd_take(void *user) {
   return NULL;
 }
 
+/* All threads look at the clock in the same moment if the breaker is not closed. */
 static void crowd_start(crowd *c, world *w, spile_store *store) {
   *c = (crowd){.w = w, .store = store};
+  if (state_of(store) != SPILE_BREAKER_CLOSED)
+    c->meeting = &c->start;
   (void)pthread_barrier_init(&c->start, NULL, CROWD);
   (void)pthread_mutex_init(&c->lock, NULL);
   (void)pthread_cond_init(&c->changed, NULL);
@@ -665,7 +685,7 @@ static void crowd_start(crowd *c, world *w, spile_store *store) {
 static void crowd_wait_done(crowd *c, int done) {
   (void)pthread_mutex_lock(&c->lock);
   while (c->done < done)
-    (void)pthread_cond_wait(&c->changed, &c->lock);
+    wait_for_change(&c->changed, &c->lock);
   (void)pthread_mutex_unlock(&c->lock);
 }
 

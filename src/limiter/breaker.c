@@ -208,8 +208,8 @@ static int breaker_refuse(spile_error *error, const breaker_refusal *refusal) {
 /* The way in when the breaker is not closed. @return whether the take may ask; else `refusal` is written */
 SPILE__OUT_OF_LINE static bool breaker_enter_slowly(breaker_store *breaker, const spile_call *call, uint64_t gate,
                                                     uint64_t *ticket, breaker_refusal *refusal) {
-  int64_t now_ms = breaker->env->monotonic_ms(breaker->env->user);
   int64_t until_ms = atomic_load_explicit(&breaker->until_ms, memory_order_relaxed);
+  int64_t now_ms = breaker->env->monotonic_ms(breaker->env->user);
   bool pass = false;
   if (now_ms >= until_ms) {
     (void)pthread_mutex_lock(&breaker->lock);
