@@ -15,6 +15,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define CONNECTIONS_MAX 256
+
+/* One connection, served by a thread of its own. */
+typedef struct standin_link {
+  redis_standin *standin;
+  int fd;
+  pthread_t thread;
+} standin_link;
+
 struct redis_standin {
   char directory[64];
   char path[96];
@@ -30,6 +39,9 @@ struct redis_standin {
   atomic_int connections;
   atomic_int takes;
   atomic_int loads;
+  pthread_mutex_t behind_lock; /* the server behind has one connection */
+  standin_link links[CONNECTIONS_MAX];
+  size_t n_links;
 };
 
 static void put(int fd, const char *bytes, size_t len) {
@@ -59,13 +71,23 @@ static void stall(redis_standin *standin, int fd) {
     continue;
 }
 
-static void drip(redis_standin *standin, int fd, const char *bytes) {
+static void drip(redis_standin *standin, int fd, const char *bytes, int step_ms) {
   char byte;
   for (size_t i = 0; bytes[0] != '\0'; i = bytes[i + 1] != '\0' ? i + 1 : 0) {
-    if (send(fd, &bytes[i], 1, MSG_NOSIGNAL) != 1 || !wait_input(standin, fd, 5, true) ||
+    if (send(fd, &bytes[i], 1, MSG_NOSIGNAL) != 1 || !wait_input(standin, fd, step_ms, true) ||
         recv(fd, &byte, 1, MSG_DONTWAIT) == 0)
       return;
   }
+}
+
+/* The bytes over and over, as fast as the client takes them. */
+static void flood(redis_standin *standin, int fd, const char *bytes) {
+  char block[4096];
+  size_t len = strlen(bytes);
+  for (size_t i = 0; i < sizeof(block); i++)
+    block[i] = bytes[i % len];
+  while (!atomic_load(&standin->ending) && send(fd, block, sizeof(block) / len * len, MSG_NOSIGNAL) > 0)
+    continue;
 }
 
 /* Runs a command on the server behind and writes its reply, unless it is swallowed. */
@@ -76,7 +98,9 @@ static void forward(redis_standin *standin, int fd, const redisReply *command, b
     argv[i] = command->element[i]->str;
     argv_len[i] = command->element[i]->len;
   }
+  (void)pthread_mutex_lock(&standin->behind_lock);
   redisReply *reply = redis_server_command_argv(standin->behind, (int)command->elements, argv, argv_len);
+  (void)pthread_mutex_unlock(&standin->behind_lock);
   char text[512];
   int len = 0;
   if (reply->type == REDIS_REPLY_INTEGER)
@@ -96,7 +120,7 @@ static bool answer_take(redis_standin *standin, int fd, const redisReply *comman
   const standin_answer *answer = &standin->answers[number < standin->n_answers ? number : standin->n_answers - 1];
   if (answer->bytes == NULL || answer->swallow)
     forward(standin, fd, command, answer->swallow);
-  else if (answer->then != STANDIN_DRIP)
+  else if (answer->then != STANDIN_DRIP && answer->then != STANDIN_FLOOD)
     put(fd, answer->bytes, strlen(answer->bytes));
   switch (answer->then) {
   case STANDIN_GO_ON:
@@ -105,7 +129,10 @@ static bool answer_take(redis_standin *standin, int fd, const redisReply *comman
     stall(standin, fd);
     return false;
   case STANDIN_DRIP:
-    drip(standin, fd, answer->bytes);
+    drip(standin, fd, answer->bytes, answer->step_ms > 0 ? answer->step_ms : 5);
+    return false;
+  case STANDIN_FLOOD:
+    flood(standin, fd, answer->bytes);
     return false;
   case STANDIN_CLOSE:
     return false;
@@ -135,24 +162,27 @@ static bool answer_command(redis_standin *standin, int fd, const redisReply *com
   return true;
 }
 
-static void serve(redis_standin *standin, int fd) {
+static void *serve(void *user) {
+  standin_link *link = user;
+  redis_standin *standin = link->standin;
   redisReader *reader = redisReaderCreate();
   char bytes[4096];
   bool open = true;
-  while (open && wait_input(standin, fd, 10, false)) {
-    ssize_t len = recv(fd, bytes, sizeof(bytes), 0);
+  while (open && wait_input(standin, link->fd, 10, false)) {
+    ssize_t len = recv(link->fd, bytes, sizeof(bytes), 0);
     if (len <= 0)
       break;
     (void)redisReaderFeed(reader, bytes, (size_t)len);
     void *command = NULL;
     while (open && redisReaderGetReply(reader, &command) == REDIS_OK && command != NULL) {
-      open = answer_command(standin, fd, command);
+      open = answer_command(standin, link->fd, command);
       freeReplyObject(command);
       command = NULL;
     }
   }
   redisReaderFree(reader);
-  (void)close(fd);
+  (void)close(link->fd);
+  return NULL;
 }
 
 static void *standin_run(void *user) {
@@ -162,8 +192,13 @@ static void *standin_run(void *user) {
     if (fd < 0)
       continue;
     atomic_fetch_add(&standin->connections, 1);
-    serve(standin, fd);
+    cr_assert(standin->n_links < CONNECTIONS_MAX, "a stand-in serves %d connections and no more", CONNECTIONS_MAX);
+    standin_link *link = &standin->links[standin->n_links++];
+    *link = (standin_link){.standin = standin, .fd = fd};
+    cr_assert(pthread_create(&link->thread, NULL, serve, link) == 0);
   }
+  for (size_t i = 0; i < standin->n_links; i++)
+    (void)pthread_join(standin->links[i].thread, NULL);
   return NULL;
 }
 
@@ -173,6 +208,7 @@ redis_standin *standin_start(redis_server *behind, const standin_answer *answers
   standin->info = "$26\r\n# Server\r\nredis_version:7.\r\n";
   standin->auth = "+OK\r\n";
   standin->behind = behind;
+  (void)pthread_mutex_init(&standin->behind_lock, NULL);
   standin->answers = answers;
   standin->n_answers = n;
   (void)snprintf(standin->directory, sizeof(standin->directory), "/tmp/spile-standin-XXXXXX");
@@ -218,5 +254,6 @@ void standin_stop(redis_standin *standin) {
   (void)close(standin->listener);
   (void)unlink(standin->path);
   (void)rmdir(standin->directory);
+  (void)pthread_mutex_destroy(&standin->behind_lock);
   free(standin);
 }

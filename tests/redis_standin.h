@@ -14,12 +14,14 @@ typedef enum standin_then {
   STANDIN_GO_ON = 0, /* send the bytes and read the next command */
   STANDIN_STALL,     /* send the bytes and nothing more until the client leaves */
   STANDIN_CLOSE,     /* send the bytes and close */
-  STANDIN_DRIP,      /* send the bytes one at a time, 5 ms apart, over and over */
+  STANDIN_DRIP,      /* send the bytes one at a time, step_ms apart, over and over */
+  STANDIN_FLOOD,     /* send the bytes over and over, as fast as they go */
 } standin_then;
 
 typedef struct standin_answer {
   const char *bytes; /* NULL: what the server behind it answers */
   standin_then then;
+  int step_ms;  /* of a drip; 0: 5 */
   bool swallow; /* let the server behind it run the command, and drop its reply */
 } standin_answer;
 

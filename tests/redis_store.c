@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "backends/backends.h"
+#include "backends/redis.h"
 #include "core/decide.h"
 #include "core/limit.h"
 #include "limiter/env.h"
@@ -28,16 +28,38 @@ spile_spec spec_of(int64_t capacity, int64_t tokens, int64_t period_ms) {
   return spec;
 }
 
-int store_try_open(spile_store **out, const char *uri, bool given_time, spile_error *error) {
-  static spile_env env;
+static int64_t monotonic_us(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static spile_env env;
+
+static spile__store_config config_of(const char *uri, bool *unix_socket) {
   spile__env_init(&env);
-  bool unix_socket = strncmp(uri, "redis+unix://", 13) == 0;
-  spile__store_config config = {.address = uri + (unix_socket ? 13 : 8),
-                                .env = &env,
-                                .key_prefix = "rl",
-                                .given_time = given_time,
-                                .timeout_ms = PATIENCE_MS};
+  *unix_socket = strncmp(uri, "redis+unix://", 13) == 0;
+  return (spile__store_config){
+      .address = uri + (*unix_socket ? 13 : 8), .env = &env, .key_prefix = "rl", .timeout_ms = PATIENCE_MS};
+}
+
+int store_try_open(spile_store **out, const char *uri, bool given_time, spile_error *error) {
+  bool unix_socket;
+  spile__store_config config = config_of(uri, &unix_socket);
+  config.given_time = given_time;
   return spile__redis_open(out, &config, unix_socket, error);
+}
+
+spile_store *store_open_over(const char *uri, int connections, const spile__redis_transport *transport, void *user) {
+  bool unix_socket;
+  spile__store_config config = config_of(uri, &unix_socket);
+  config.connections = connections;
+  spile_store *store;
+  spile_error error = {0};
+  int result = spile__redis_open_over(&store, &config, unix_socket,
+                                      transport != NULL ? transport : &spile__redis_sockets, user, &error);
+  cr_assert(result == SPILE_OK, "%s", error.message);
+  return store;
 }
 
 spile_store *store_open(const char *uri, bool given_time) {
@@ -62,6 +84,7 @@ answer store_ask(spile_store *store, spile_verb verb, spile_item *items, size_t 
                      .deadline_ms = start_ms + timeout_ms,
                      .error = &out.error};
   out.code = store->ops->decide(store, &call);
+  out.late_us = monotonic_us() - call.deadline_ms * 1000;
   out.took_ms = store_monotonic_ms() - start_ms;
   spile__decision_clear(&out.decision);
   if (out.code == SPILE_OK)

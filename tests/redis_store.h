@@ -7,11 +7,14 @@
 
 #include <spile/sys/store.h>
 
+#include "backends/redis_transport.h"
+
 typedef struct answer {
   int code; /* what the call returned; for an answer the outcome */
   spile_decision decision;
   spile_error error;
   int64_t took_ms;
+  int64_t late_us; /* how long after its deadline it ended; below zero: before */
 } answer;
 
 /* The spec of capacity and tokens/period, named "default". */
@@ -20,6 +23,8 @@ spile_spec spec_of(int64_t capacity, int64_t tokens, int64_t period_ms);
 /* Opens a store by its URI, or says why not. */
 int store_try_open(spile_store **out, const char *uri, bool given_time, spile_error *error);
 spile_store *store_open(const char *uri, bool given_time);
+/* With so many connections, 0 for the default, over a transport, NULL for real sockets. */
+spile_store *store_open_over(const char *uri, int connections, const spile__redis_transport *transport, void *user);
 void store_close(spile_store *store);
 
 /* A take of one bucket, a peek, and a take of several, with a time limit that no healthy server needs, or another. */

@@ -99,48 +99,6 @@ Test(redis_link, redis_06_a_vector_needs_an_integer_for_each_bucket) {
   }
 }
 
-/* REDIS-11 */
-Test(redis_link, redis_11_each_error_has_its_reason) {
-  static const struct {
-    const char *bytes;
-    spile_reason reason;
-    int connections; /* after a second take */
-  } rows[] = {
-      {"-OOM command not allowed when used memory > 'maxmemory'. script: f, on @user_script:1.\r\n", SPILE_REASON_OOM,
-       1},
-      {"-LOADING Redis is loading the dataset in memory\r\n", SPILE_REASON_LOADING, 1},
-      {"-BUSY Redis is busy running a script.\r\n", SPILE_REASON_REFUSED, 1},
-      {"-MISCONF Redis is configured to save RDB snapshots\r\n", SPILE_REASON_REFUSED, 1},
-      {"-NOAUTH Authentication required.\r\n", SPILE_REASON_AUTH, 2},
-      {"-NOPERM this user has no permissions\r\n", SPILE_REASON_AUTH, 1},
-      {"-CLUSTERDOWN The cluster is down\r\n", SPILE_REASON_REFUSED, 1},
-      {"-TRYAGAIN Multiple keys request during rehashing of slot\r\n", SPILE_REASON_REFUSED, 1},
-      {"-MOVED 3999 127.0.0.1:6381\r\n", SPILE_REASON_REFUSED, 2},
-      {"-READONLY You can't write against a read only replica.\r\n", SPILE_REASON_READONLY, 2},
-      {"-MASTERDOWN Link with MASTER is down\r\n", SPILE_REASON_REFUSED, 2},
-      {"-WRONGTYPE Operation against a key\r\n", SPILE_REASON_FOREIGN, 1},
-      {"-FOREIGN the value is not a bucket\r\n", SPILE_REASON_FOREIGN, 1},
-      {"-VERSION the bucket was written in a later format\r\n", SPILE_REASON_VERSION, 1},
-      {"-ERR unknown command 'EVALSHA'\r\n", SPILE_REASON_REFUSED, 1},
-      {"-OOMPH is another word\r\n", SPILE_REASON_REFUSED, 1},
-      {"-\r\n", SPILE_REASON_REFUSED, 1},
-  };
-  spile_spec spec = spec_of(5, 1, 1000);
-  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-    const standin_answer answers[] = {{.bytes = rows[i].bytes}, {.bytes = ":0\r\n"}};
-    redis_standin *standin = standin_start(NULL, answers, 2);
-    spile_store *store = store_open(standin_uri(standin), false);
-    ASSERT_UNAVAILABLE(store_take(store, "k", &spec, 1, SPILE_STORE_TIME), rows[i].reason);
-    /* Not repeated within the take. */
-    cr_assert(eq(int, standin_takes(standin), 1));
-    ASSERT_ALLOWED(store_take(store, "k", &spec, 1, SPILE_STORE_TIME), 4);
-    cr_assert(standin_connections(standin) == rows[i].connections, "%s: %d", rows[i].bytes,
-              standin_connections(standin));
-    store_close(store);
-    standin_stop(standin);
-  }
-}
-
 Test(redis_link, a_message_stays_one_short_line) {
   static char bytes[2048];
   bytes[0] = '-';
@@ -327,18 +285,18 @@ Test(redis_link, addresses_are_tried_in_turn) {
   const standin_answer answers[] = {{.bytes = ":0\r\n"}};
   redis_standin *standin = standin_start(NULL, answers, 1);
   spile_store *store = store_open(standin_uri(standin), false);
-  spile__redis_address *address = &((spile__redis_store *)store)->address;
-  address->peers[2] = address->peers[0];
+  spile__redis_names *names = &((spile__redis_store *)store)->names;
+  names->peers.list[2] = names->peers.list[0];
   for (int i = 0; i < 2; i++) {
-    struct sockaddr_un *dead = (struct sockaddr_un *)&address->peers[i].address;
-    address->peers[i] = address->peers[2];
+    struct sockaddr_un *dead = (struct sockaddr_un *)&names->peers.list[i].address;
+    names->peers.list[i] = names->peers.list[2];
     (void)snprintf(dead->sun_path, sizeof(dead->sun_path), "/nonexistent");
   }
-  address->n_peers = 3;
+  names->peers.n = 3;
   spile_spec spec = spec_of(5, 1, 1000);
   ASSERT_ALLOWED(store_take(store, "k", &spec, 1, SPILE_STORE_TIME), 4);
   /* The next connection begins with the one that answered. */
-  cr_assert(eq(sz, ((spile__redis_store *)store)->link.peer, 2));
+  cr_assert(eq(sz, names->first, 2));
   store_close(store);
   standin_stop(standin);
 }
@@ -395,7 +353,8 @@ Test(redis_link, an_address_is_read_in_all_its_parts) {
   cr_assert(eq(str, address.password, "p:w:x"));
   cr_assert(eq(str, address.target, "[::1]:7000"));
   cr_assert(eq(i64, address.database, 12));
-  cr_assert(eq(sz, address.n_peers, 1));
+  cr_assert(eq(sz, address.peers.n, 1));
+  cr_assert(eq(str, address.host, ""));
   address = (spile__redis_address){0};
   cr_assert(eq(int, spile__redis_address_parse(&address, ":pw@127.0.0.1/", false, &error), SPILE_OK));
   cr_assert(eq(str, address.user, ""));
@@ -407,6 +366,11 @@ Test(redis_link, an_address_is_read_in_all_its_parts) {
   cr_assert(eq(str, address.password, "p&"));
   cr_assert(eq(str, address.target, "/a b"));
   cr_assert(eq(i64, address.database, 3));
+  address = (spile__redis_address){0};
+  cr_assert(eq(int, spile__redis_address_parse(&address, "Redis.Example", false, &error), SPILE_OK));
+  cr_assert(eq(str, address.host, "Redis.Example"));
+  cr_assert(eq(str, address.port, "6379"));
+  cr_assert(eq(sz, address.peers.n, 0));
 }
 
 /* ---- Names ---- */

@@ -9,12 +9,11 @@
  * The script is called by its hash. A server that does not know it says NOSCRIPT and has done nothing; then it is
  * loaded and called again. That is the only command that is ever sent twice.
  *
- * A store has one connection, which its callers take in turn; waiting for the turn counts into the deadline.
+ * A store has a few connections, which its calls borrow; waiting for one counts into the deadline.
  */
 #include "backends/redis.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "backends/address.h"
 #include "backends/sha1.h"
@@ -22,16 +21,6 @@
 #include "core/checked.h"
 #include "core/text.h"
 #include "take_lua.h"
-
-/* The thread sanitizer does not know the call that waits on the monotonic clock and would miss what it orders. */
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define LOCK_SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define LOCK_SANITIZED 1
-#endif
 
 #define TIMEOUT_DEFAULT_MS 25
 
@@ -43,37 +32,20 @@
 static const spile__redis_bounds take_bounds = {
     .bulk_max = 1024, .elements_max = SPILE_REQUESTS_MAX, .total_max = 16384};
 
-/* ---- The lock ---- */
+/* ---- Borrowing ---- */
 
-/* Takes the lock within wait_ms. @return 0 or an errno value */
-static int lock_wait(pthread_mutex_t *lock, int64_t wait_ms) {
-#ifdef LOCK_SANITIZED
-  clockid_t clock = CLOCK_REALTIME;
-#else
-  clockid_t clock = CLOCK_MONOTONIC;
-#endif
-  struct timespec until;
-  (void)clock_gettime(clock, &until);
-  int64_t nanoseconds = until.tv_nsec + wait_ms % 1000 * 1000000;
-  until.tv_sec += (time_t)(wait_ms / 1000 + nanoseconds / 1000000000);
-  until.tv_nsec = (long)(nanoseconds % 1000000000);
-#ifdef LOCK_SANITIZED
-  return pthread_mutex_timedlock(lock, &until);
-#else
-  return pthread_mutex_clocklock(lock, clock, &until);
-#endif
-}
-
-int spile__redis_lock(spile__redis_store *store, int64_t deadline_ms, spile_error *error) {
-  if (pthread_mutex_trylock(&store->lock) == 0)
-    return SPILE_OK;
-  /* The environment's clock may be another than the system's, so only the distance is carried over. */
-  int64_t left_ms = deadline_ms - store->env->monotonic_ms(store->env->user);
-  if (left_ms > 0 && lock_wait(&store->lock, left_ms) == 0)
+int spile__redis_borrow(spile__redis_store *store, int64_t deadline_ms, spile__redis_link **out, spile_error *error) {
+  *out = spile__redis_pool_take(&store->pool, store->env, deadline_ms);
+  if (*out != NULL)
     return SPILE_OK;
   return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_BUSY,
-                           "the connection to %s was in use by other calls until the deadline; nothing was charged",
-                           store->address.target);
+                           "all %zu connections to %s were in use until the deadline; nothing was charged; allow more "
+                           "connections or a longer time",
+                           store->n_links, store->address.target);
+}
+
+void spile__redis_return(spile__redis_store *store, spile__redis_link *link) {
+  spile__redis_pool_give(&store->pool, link);
 }
 
 /* ---- The command of a take ---- */
@@ -92,65 +64,67 @@ static void command_put(redis_command *command, const char *argument, size_t len
 }
 
 /* Room for every name and argument of a call, so that none of them moves while they are collected. */
-static bool scratch_reserve(spile__redis_store *store, const spile_call *call) {
+static bool scratch_reserve(const spile__redis_store *store, spile__redis_link *link, const spile_call *call) {
   size_t size = 2 * 21;
   for (size_t i = 0; i < call->n; i++)
     size += spile__redis_key_size(store->key_prefix, &call->items[i]) + ARGUMENTS_SIZE;
-  store->scratch.len = 0;
-  return spile__redis_buffer_reserve(store->env, &store->scratch, size);
+  link->scratch.len = 0;
+  return spile__redis_buffer_reserve(link->env, &link->scratch, size);
 }
 
-static void scratch_key(spile__redis_store *store, redis_command *command, bool simulated, const spile_item *item) {
-  char *at = store->scratch.bytes + store->scratch.len;
-  size_t len = spile__redis_key_encode(at, store->key_prefix, simulated, item);
-  store->scratch.len += len;
+static void scratch_key(spile__redis_buffer *scratch, redis_command *command, const char *prefix, bool simulated,
+                        const spile_item *item) {
+  char *at = scratch->bytes + scratch->len;
+  size_t len = spile__redis_key_encode(at, prefix, simulated, item);
+  scratch->len += len;
   command_put(command, at, len);
 }
 
-static void scratch_number(spile__redis_store *store, redis_command *command, int64_t number) {
+static void scratch_number(spile__redis_buffer *scratch, redis_command *command, int64_t number) {
   spile__text text;
-  char *at = store->scratch.bytes + store->scratch.len;
-  spile__text_init(&text, at, store->scratch.size - store->scratch.len);
+  char *at = scratch->bytes + scratch->len;
+  spile__text_init(&text, at, scratch->size - scratch->len);
   spile__text_put_number(&text, number);
   size_t len = (size_t)(text.at - at);
-  store->scratch.len += len + 1;
+  scratch->len += len + 1;
   command_put(command, at, len);
 }
 
-static void scratch_shape(spile__redis_store *store, redis_command *command, const spile_shape *shape) {
+static void scratch_shape(spile__redis_buffer *scratch, redis_command *command, const spile_shape *shape) {
   spile__text text;
-  char *at = store->scratch.bytes + store->scratch.len;
-  spile__text_init(&text, at, store->scratch.size - store->scratch.len);
+  char *at = scratch->bytes + scratch->len;
+  spile__text_init(&text, at, scratch->size - scratch->len);
   const int64_t numbers[4] = {shape->capacity, shape->refill, shape->period_ms, shape->debt};
   for (int i = 0; i < 4 && (i < 3 || shape->debt > 0); i++) {
     spile__text_put_number(&text, numbers[i]);
     spile__text_put(&text, ":");
   }
   size_t len = (size_t)(text.at - at);
-  store->scratch.len += len + 1;
+  scratch->len += len + 1;
   command_put(command, at, len);
 }
 
-static void take_make(spile__redis_store *store, const spile_call *call, redis_command *command) {
+static void take_make(const spile__redis_store *store, spile__redis_buffer *scratch, const spile_call *call,
+                      redis_command *command) {
   bool given = call->now_ms != SPILE_STORE_TIME;
   command->argc = 0;
   command_put(command, "EVALSHA", 7);
   command_put(command, store->script_sha, 40);
-  scratch_number(store, command, (int64_t)call->n);
+  scratch_number(scratch, command, (int64_t)call->n);
   for (size_t i = 0; i < call->n; i++)
-    scratch_key(store, command, given, &call->items[i]);
+    scratch_key(scratch, command, store->key_prefix, given, &call->items[i]);
   for (size_t i = 0; i < call->n; i++) {
     const spile_shape *shape = &call->items[i].spec->shape;
     /* A peek is a take of nothing: the script then writes nothing, and the caller judges by the readings. */
     int64_t cost = call->verb == SPILE_VERB_TAKE ? call->items[i].cost : 0;
     SPILE__ASSERT(cost <= shape->capacity);
-    scratch_shape(store, command, shape);
-    scratch_number(store, command, cost * shape->period_ms);
-    scratch_number(store, command, (shape->capacity - cost) * shape->period_ms);
-    scratch_number(store, command, shape->refill);
+    scratch_shape(scratch, command, shape);
+    scratch_number(scratch, command, cost * shape->period_ms);
+    scratch_number(scratch, command, (shape->capacity - cost) * shape->period_ms);
+    scratch_number(scratch, command, shape->refill);
   }
   if (given)
-    scratch_number(store, command, call->now_ms + SPILE__REDIS_SHIFT_MS);
+    scratch_number(scratch, command, call->now_ms + SPILE__REDIS_SHIFT_MS);
 }
 
 static int memory_fail(spile_error *error) {
@@ -158,13 +132,12 @@ static int memory_fail(spile_error *error) {
 }
 
 /* Sends the take; `*out` is its reply, which may be an error. */
-static int take_send(spile__redis_store *store, const spile_call *call, redis_command *command, redisReply **out) {
-  spile__redis_link *link = &store->link;
+static int take_send(spile__redis_link *link, const spile_call *call, redis_command *command, redisReply **out) {
   link->out.len = 0;
-  if (!spile__redis_command(store->env, &link->out, command->argc, command->argv, command->argv_len))
+  if (!spile__redis_command(link->env, &link->out, command->argc, command->argv, command->argv_len))
     return memory_fail(call->error);
   int result = spile__redis_link_call(link, call->deadline_ms, &take_bounds, 1, out, call->error);
-  if (result != SPILE_OK || !spile__redis_is_error(*out, "NOSCRIPT"))
+  if (result != SPILE_OK || (*out)->type != REDIS_REPLY_ERROR || !spile__redis_refusal_of((*out)->str)->again)
     return result;
 
   /* Loaded and not just sent: servers forget scripts that were only sent. One more round trip for both. */
@@ -172,8 +145,8 @@ static int take_send(spile__redis_store *store, const spile_call *call, redis_co
   *out = NULL;
   const char *load[3] = {"SCRIPT", "LOAD", spile__take_lua};
   const size_t load_len[3] = {6, 4, sizeof(spile__take_lua) - 1};
-  if (!spile__redis_command(store->env, &link->out, 3, load, load_len) ||
-      !spile__redis_command(store->env, &link->out, command->argc, command->argv, command->argv_len))
+  if (!spile__redis_command(link->env, &link->out, 3, load, load_len) ||
+      !spile__redis_command(link->env, &link->out, command->argc, command->argv, command->argv_len))
     return memory_fail(call->error);
   redisReply *replies[2];
   result = spile__redis_link_call(link, call->deadline_ms, &take_bounds, 2, replies, call->error);
@@ -210,38 +183,38 @@ static bool readings_take(spile_call *call, const redisReply *reply) {
   return valid;
 }
 
-static int redis_decide_locked(spile__redis_store *store, spile_call *call) {
+static int redis_decide_on(const spile__redis_store *store, spile__redis_link *link, spile_call *call) {
   redis_command command;
-  if (!scratch_reserve(store, call))
+  if (!scratch_reserve(store, link, call))
     return memory_fail(call->error);
-  take_make(store, call, &command);
+  take_make(store, &link->scratch, call, &command);
   redisReply *reply = NULL;
-  int result = take_send(store, call, &command, &reply);
+  int result = take_send(link, call, &command, &reply);
   if (result != SPILE_OK)
     return result;
   if (!readings_take(call, reply))
-    result = spile__redis_link_refused(&store->link, reply, call->error);
+    result = spile__redis_link_refused(link, reply, call->error);
   freeReplyObject(reply);
   return result;
 }
 
 static int redis_decide(spile_store *base, spile_call *call) {
   spile__redis_store *store = (spile__redis_store *)base;
-  int result = spile__redis_lock(store, call->deadline_ms, call->error);
+  spile__redis_link *link;
+  int result = spile__redis_borrow(store, call->deadline_ms, &link, call->error);
   if (result != SPILE_OK)
     return result;
-  result = redis_decide_locked(store, call);
-  (void)pthread_mutex_unlock(&store->lock);
+  result = redis_decide_on(store, link, call);
+  spile__redis_return(store, link);
   return result;
 }
 
 /* ---- Clearing, opening, closing ---- */
 
-int spile__redis_run(spile__redis_store *store, int argc, const char **argv, const size_t *argv_len,
-                     int64_t deadline_ms, spile_error *error) {
-  spile__redis_link *link = &store->link;
+int spile__redis_run(spile__redis_link *link, int argc, const char **argv, const size_t *argv_len, int64_t deadline_ms,
+                     spile_error *error) {
   link->out.len = 0;
-  if (!spile__redis_command(store->env, &link->out, argc, argv, argv_len))
+  if (!spile__redis_command(link->env, &link->out, argc, argv, argv_len))
     return memory_fail(error);
   redisReply *reply;
   int result = spile__redis_link_call(link, deadline_ms, &take_bounds, 1, &reply, error);
@@ -253,40 +226,55 @@ int spile__redis_run(spile__redis_store *store, int argc, const char **argv, con
   return result;
 }
 
-static int redis_clear_locked(spile__redis_store *store, const spile_item *item, int64_t deadline_ms,
-                              spile_error *error) {
-  store->scratch.len = 0;
-  if (!spile__redis_buffer_reserve(store->env, &store->scratch, spile__redis_key_size(store->key_prefix, item)))
+static int redis_clear_on(const spile__redis_store *store, spile__redis_link *link, const spile_item *item,
+                          int64_t deadline_ms, spile_error *error) {
+  link->scratch.len = 0;
+  if (!spile__redis_buffer_reserve(link->env, &link->scratch, spile__redis_key_size(store->key_prefix, item)))
     return memory_fail(error);
   redis_command command = {.argc = 0};
   command_put(&command, "UNLINK", 6);
-  scratch_key(store, &command, store->given_time, item);
-  return spile__redis_run(store, command.argc, command.argv, command.argv_len, deadline_ms, error);
+  scratch_key(&link->scratch, &command, store->key_prefix, store->given_time, item);
+  return spile__redis_run(link, command.argc, command.argv, command.argv_len, deadline_ms, error);
 }
 
 static int redis_clear(spile_store *base, const spile_item *item, int64_t deadline_ms, spile_error *error) {
   spile__redis_store *store = (spile__redis_store *)base;
-  int result = spile__redis_lock(store, deadline_ms, error);
+  spile__redis_link *link;
+  int result = spile__redis_borrow(store, deadline_ms, &link, error);
   if (result != SPILE_OK)
     return result;
-  result = redis_clear_locked(store, item, deadline_ms, error);
-  (void)pthread_mutex_unlock(&store->lock);
+  result = redis_clear_on(store, link, item, deadline_ms, error);
+  spile__redis_return(store, link);
   return result;
 }
 
+/*
+ * In a child this closes the child's copies of the sockets: nothing is sent and the parent's connections stay. A link
+ * that a thread of the parent was using when it forked is in the middle of something, so its memory is left alone, and
+ * so are the locks.
+ */
 static void redis_close(spile_store *base, bool forked) {
   spile__redis_store *store = (spile__redis_store *)base;
   const spile_env own_env = store->own_env;
   const spile_env *env = &own_env;
-  /* In a child this closes the child's copy of the socket: nothing is sent and the parent's connection stays. */
-  spile__redis_link_close(&store->link);
-  spile__redis_buffer_free(env, &store->link.in);
-  spile__redis_buffer_free(env, &store->link.out);
-  spile__redis_buffer_free(env, &store->scratch);
+  for (size_t i = 0; i < store->n_links; i++) {
+    spile__redis_link *link = &store->links[i];
+    if (forked && link->lent) {
+      if (link->handle >= 0)
+        link->transport->close(link->transport_user, link->handle);
+      continue;
+    }
+    spile__redis_link_close(link);
+    spile__redis_buffer_free(env, &link->in);
+    spile__redis_buffer_free(env, &link->out);
+    spile__redis_buffer_free(env, &link->scratch);
+  }
+  spile__redis_names_close(&store->names, forked);
+  if (!forked) {
+    spile__redis_pool_finish(&store->pool);
+    (void)pthread_mutex_destroy(&store->clean_lock);
+  }
   explicit_bzero(&store->address, sizeof(store->address));
-  /* A thread of the parent may hold the child's copy of the lock. */
-  if (!forked)
-    (void)pthread_mutex_destroy(&store->lock);
   (void)env->allocate(env->allocate_user, store, 0);
 }
 
@@ -305,26 +293,40 @@ int spile__redis_open_over(spile_store **out, const spile__store_config *config,
                            const spile__redis_transport *transport, void *transport_user, spile_error *error) {
   *out = NULL;
   const spile_env *env = config->env;
-  spile__redis_store *store = env->allocate(env->allocate_user, NULL, sizeof(*store));
+  if (config->connections < 0 || config->connections > SPILE__REDIS_LINKS_MAX)
+    return spile__store_fail(error, SPILE_EINVAL, SPILE_REASON_NONE, "connections is %d; it must be 1 to %d",
+                             config->connections, SPILE__REDIS_LINKS_MAX);
+  size_t n_links = config->connections == 0 ? SPILE__REDIS_LINKS_DEFAULT : (size_t)config->connections;
+  spile__redis_store *store =
+      env->allocate(env->allocate_user, NULL, sizeof(*store) + n_links * sizeof(store->links[0]));
   if (store == NULL)
     return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE, "no memory for the store");
   *store = (spile__redis_store){.base = {&redis_ops},
                                 .own_env = *env,
                                 .env = &store->own_env,
                                 .given_time = config->given_time,
-                                .link = {.env = &store->own_env,
-                                         .transport = transport,
-                                         .transport_user = transport_user,
-                                         .address = &store->address,
-                                         .handle = -1}};
+                                .names = {.env = &store->own_env,
+                                          .transport = transport,
+                                          .transport_user = transport_user,
+                                          .address = &store->address},
+                                .n_links = n_links};
   memcpy(store->key_prefix, config->key_prefix, strlen(config->key_prefix) + 1);
-  (void)pthread_mutex_init(&store->lock, NULL);
-  spile__sha1_hex(spile__take_lua, sizeof(spile__take_lua) - 1, store->script_sha);
   int result = spile__redis_address_parse(&store->address, config->address, unix_socket, error);
   if (result != SPILE_OK) {
-    redis_close(&store->base, false);
+    explicit_bzero(&store->address, sizeof(store->address));
+    (void)env->allocate(env->allocate_user, store, 0);
     return result;
   }
+  spile__redis_names_open(&store->names);
+  for (size_t i = 0; i < n_links; i++)
+    store->links[i] = (spile__redis_link){.env = &store->own_env,
+                                          .transport = transport,
+                                          .transport_user = transport_user,
+                                          .names = &store->names,
+                                          .handle = -1};
+  spile__redis_pool_init(&store->pool, store->links, n_links);
+  (void)pthread_mutex_init(&store->clean_lock, NULL);
+  spile__sha1_hex(spile__take_lua, sizeof(spile__take_lua) - 1, store->script_sha);
   *out = &store->base;
   return SPILE_OK;
 }

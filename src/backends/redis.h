@@ -5,8 +5,12 @@
  *   redis.c          the store: a call becomes one command, its reply becomes readings
  *   redis_list.c     walks over what is stored: clean and each
  *   redis_key.c      the names of buckets
- *   redis_address.c  the address, the password, the server's network addresses
+ *   redis_address.c  the address and the password
+ *   redis_names.c    the network addresses behind a host name, now
+ *   redis_pool.c     the links of a store and the calls that wait for one
  *   redis_link.c     one connection and its deadline
+ *   redis_reply.c    what a server's errors mean
+ *   redis_buffer.c   commands as bytes
  *   redis_frame.c    where a reply ends, and that it is one we may get
  *   redis_socket.c   sockets, behind redis_transport.h
  */
@@ -14,6 +18,7 @@
 #define SPILE_BACKENDS_REDIS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* Its header converts integers as it likes. */
 #pragma GCC diagnostic push
@@ -55,24 +60,63 @@ bool spile__redis_key_decode(char *name, size_t len, spile__redis_key *out);
 
 /* ---- The address ---- */
 
-#define SPILE__REDIS_PEERS_MAX 8
-
 typedef struct spile__redis_address {
   char target[300];    /* what messages call the server: "host:port" or the path */
   char user[256];      /* empty: the default user */
   char password[2048]; /* empty: none */
   int64_t database;
-  spile__redis_peer peers[SPILE__REDIS_PEERS_MAX];
-  size_t n_peers;       /* 0: the host name could not be resolved … */
-  const char *unsolved; /* … for this reason, a constant text */
+  spile__redis_peers peers; /* of a path or a numeric host */
+  char host[256];           /* a name that has to be looked up, or empty */
+  char port[8];
 } spile__redis_address;
 
 /*
- * Reads an address, and the password from the environment where the address has none; resolves the host, which may
- * block as long as the system's resolver does. No message ever quotes the address.
- * @return SPILE_OK, also when the host has no address now; SPILE_ECONFIG
+ * Reads an address, and the password from the environment where the address has none. No message ever quotes the
+ * address.
+ * @return SPILE_OK; SPILE_ECONFIG
  */
 int spile__redis_address_parse(spile__redis_address *out, const char *text, bool unix_socket, spile_error *error);
+
+/* ---- Names ---- */
+
+typedef struct spile__redis_lookup spile__redis_lookup;
+
+/* What is known of the server's addresses, shared by all links of a store. */
+typedef struct spile__redis_names {
+  const spile_env *env;
+  const spile__redis_transport *transport;
+  void *transport_user;
+  const spile__redis_address *address;
+  atomic_uint generation; /* of the addresses; written under the lock */
+  pthread_mutex_t lock;   /* for what follows; held for moments */
+  spile__redis_peers peers;
+  size_t first;      /* where the next connect begins: at the one that answered last, or behind the one that failed */
+  bool suspect;      /* something failed since the last look-up */
+  const char *why;   /* what was wrong with the last look-up, a constant text; or NULL */
+  int64_t looked_ms; /* when it began */
+  spile__redis_lookup *lookup; /* under way, or NULL */
+} spile__redis_names;
+
+/* Where a link may connect to. */
+typedef struct spile__redis_route {
+  spile__redis_peers peers;
+  size_t first;
+  unsigned generation;
+  const char *why; /* why there is no address */
+} spile__redis_route;
+
+/* The members up to `address` are set by the caller. Looks a host name up, which may block as long as the system's
+ * resolver does. */
+void spile__redis_names_open(spile__redis_names *names);
+void spile__redis_names_close(spile__redis_names *names, bool forked);
+
+/* The addresses as they are known now; begins a new look-up where they are in doubt, and waits for it for at most half
+ * of the time until the deadline. */
+void spile__redis_names_read(spile__redis_names *names, int64_t deadline_ms, spile__redis_route *out);
+
+/* One of the addresses answered as a server of ours; or failed; `wrong`: it answered and is not the right server. */
+void spile__redis_names_answered(spile__redis_names *names, unsigned generation, size_t peer);
+void spile__redis_names_failed(spile__redis_names *names, unsigned generation, size_t peer, bool wrong);
 
 /* ---- Frames ---- */
 
@@ -105,12 +149,15 @@ typedef struct spile__redis_link {
   const spile_env *env;
   const spile__redis_transport *transport;
   void *transport_user;
-  const spile__redis_address *address;
-  size_t peer; /* where the next connect begins */
-  int handle;  /* −1: not connected */
+  spile__redis_names *names;
+  int handle;          /* −1: not connected */
+  unsigned generation; /* of the addresses it was connected under … */
+  size_t peer;         /* … and which of them it is */
+  bool lent;           /* to a call; under the pool's lock */
   redisReader *reader;
-  spile__redis_buffer out; /* the commands of the next call */
-  spile__redis_buffer in;  /* received and not yet read */
+  spile__redis_buffer out;     /* the commands of the next call */
+  spile__redis_buffer in;      /* received and not yet read */
+  spile__redis_buffer scratch; /* names and arguments of the command being made */
 } spile__redis_link;
 
 /* Makes room for `more` bytes. @return false: no memory */
@@ -132,16 +179,57 @@ bool spile__redis_command(const spile_env *env, spile__redis_buffer *buffer, int
 int spile__redis_link_call(spile__redis_link *link, int64_t deadline_ms, const spile__redis_bounds *bounds, size_t n,
                            redisReply **replies, spile_error *error);
 
+void spile__redis_link_close(spile__redis_link *link);
+
+/* ---- Errors of the server ---- */
+
+typedef struct spile__redis_refusal {
+  const char *word; /* how the error begins */
+  spile_reason reason;
+  bool close;         /* the connection is of no more use */
+  bool wrong;         /* this is not the server that the name should lead to: look it up again */
+  bool again;         /* what it lacks is sent, and the command once more */
+  const char *advice; /* what to do; NULL: nobody knows */
+} spile__redis_refusal;
+
+/* The whole table, for its test. */
+const spile__redis_refusal *spile__redis_refusals(size_t *n);
+
+/* What an error means. Never NULL: an unknown one is refused, and the connection kept. */
+const spile__redis_refusal *spile__redis_refusal_of(const char *text);
+
 /*
- * Fails with what an unwanted reply says. The link is closed where it means that this server is the wrong one, and
- * where it is no error but an answer that the server may not give.
+ * Fails with what an unwanted reply says, and closes the link where the table says so and where the reply is no error
+ * but an answer that the server may not give.
  */
 int spile__redis_link_refused(spile__redis_link *link, const redisReply *reply, spile_error *error);
 
-/* Whether a reply is an error whose first word is `word`. */
+/* Whether a reply is an error that begins with `word`. */
 bool spile__redis_is_error(const redisReply *reply, const char *word);
 
-void spile__redis_link_close(spile__redis_link *link);
+/* ---- The pool ---- */
+
+#define SPILE__REDIS_LINKS_MAX 64
+#define SPILE__REDIS_LINKS_DEFAULT 4
+
+typedef struct spile__redis_waiter spile__redis_waiter;
+
+typedef struct spile__redis_pool {
+  pthread_mutex_t lock;
+  size_t n_free;
+  spile__redis_link *free[SPILE__REDIS_LINKS_MAX]; /* a stack: those with a connection on top */
+  spile__redis_waiter *waiters;                    /* the longest waiting first; empty while a link is free */
+} spile__redis_pool;
+
+void spile__redis_pool_init(spile__redis_pool *pool, spile__redis_link *links, size_t n);
+void spile__redis_pool_finish(spile__redis_pool *pool);
+
+/* Borrows a link. Waits in turn until the deadline while all are lent. @return NULL: none came free */
+spile__redis_link *spile__redis_pool_take(spile__redis_pool *pool, const spile_env *env, int64_t deadline_ms);
+void spile__redis_pool_give(spile__redis_pool *pool, spile__redis_link *link);
+
+/* The instant so many milliseconds from now on CLOCK_MONOTONIC. */
+struct timespec spile__redis_until(int64_t wait_ms);
 
 /* ---- The store ---- */
 
@@ -153,23 +241,29 @@ typedef struct spile__redis_store {
   bool given_time;
   spile__redis_address address;
   char script_sha[41];
-  pthread_mutex_t lock; /* held by the call that uses what follows */
-  spile__redis_link link;
-  spile__redis_buffer scratch; /* names and arguments of the command being made */
+  spile__redis_names names;
+  spile__redis_pool pool;
+  pthread_mutex_t clean_lock;  /* for what follows */
   spile_clean_what clean_what; /* the walk that is under way … */
   char clean_cursor[24];       /* … and where it is; empty: at the start */
+  size_t n_links;
+  spile__redis_link links[];
 } spile__redis_store;
 
 /* spile__redis_open over a transport of one's own. */
 int spile__redis_open_over(spile_store **out, const spile__store_config *config, bool unix_socket,
                            const spile__redis_transport *transport, void *transport_user, spile_error *error);
 
-/* Waits for the store until the deadline. @return SPILE_OK; SPILE_EUNAVAILABLE, busy */
-int spile__redis_lock(spile__redis_store *store, int64_t deadline_ms, spile_error *error);
+/*
+ * Borrows a link of the store until spile__redis_return.
+ * @return SPILE_OK; SPILE_EUNAVAILABLE, busy: none came free by the deadline
+ */
+int spile__redis_borrow(spile__redis_store *store, int64_t deadline_ms, spile__redis_link **out, spile_error *error);
+void spile__redis_return(spile__redis_store *store, spile__redis_link *link);
 
-/* Runs one command, under the lock, that answers with an integer, which is not needed. */
-int spile__redis_run(spile__redis_store *store, int argc, const char **argv, const size_t *argv_len,
-                     int64_t deadline_ms, spile_error *error);
+/* Runs one command that answers with an integer, which is not needed. */
+int spile__redis_run(spile__redis_link *link, int argc, const char **argv, const size_t *argv_len, int64_t deadline_ms,
+                     spile_error *error);
 
 /* The given-time mark of instants in Redis: far enough ahead that the server never expires such a bucket. */
 #define SPILE__REDIS_SHIFT_MS INT64_C(10000000000000)

@@ -8,9 +8,7 @@
  * A part that holds one of the characters that divide an address is percent-encoded. Since an address may hold a
  * password, and a password with a forgotten %2F may stand anywhere in it, no message here quotes any of it.
  *
- * A host name is resolved once, when the store is opened: looking a name up blocks, which a take must not. A name
- * without an address at that time leaves the store open and every take says "resolve"; who wants another look-up opens
- * the store again. A server named by a numeric address needs none.
+ * A numeric host or a path is an address and is kept as one; a name is kept for redis_names.c, which looks it up.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -95,23 +93,21 @@ static int user_parse(spile__redis_address *out, const char *from, const char *t
   return SPILE_OK;
 }
 
-static void peers_resolve(spile__redis_address *out, const char *host, const char *port) {
-  struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+/* Reads a host that is an address in numbers, which takes no look-up. @return false when it is a name */
+static bool peer_read(spile__redis_peers *out, const char *host, const char *port) {
+  struct addrinfo hints = {
+      .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
   struct addrinfo *found = NULL;
-  int failure = getaddrinfo(host, port, &hints, &found);
-  if (failure != 0) {
-    out->unsolved = gai_strerror(failure);
-    return;
-  }
-  for (struct addrinfo *at = found; at != NULL && out->n_peers < SPILE__REDIS_PEERS_MAX; at = at->ai_next) {
-    spile__redis_peer *peer = &out->peers[out->n_peers];
-    if (at->ai_addrlen > sizeof(peer->address))
-      continue;
-    memcpy(&peer->address, at->ai_addr, at->ai_addrlen);
-    peer->address_len = at->ai_addrlen;
-    out->n_peers++;
+  if (getaddrinfo(host, port, &hints, &found) != 0)
+    return false;
+  bool fits = found->ai_addrlen <= sizeof(out->list[0].address);
+  if (fits) {
+    memcpy(&out->list[0].address, found->ai_addr, found->ai_addrlen);
+    out->list[0].address_len = found->ai_addrlen;
+    out->n = 1;
   }
   freeaddrinfo(found);
+  return fits;
 }
 
 static int tcp_parse(spile__redis_address *out, const char *text, spile_error *error) {
@@ -160,7 +156,10 @@ static int tcp_parse(spile__redis_address *out, const char *text, spile_error *e
 
   bool bracket = strchr(host_text, ':') != NULL;
   (void)snprintf(out->target, sizeof(out->target), bracket ? "[%s]:%s" : "%s:%s", host_text, port_text);
-  peers_resolve(out, host_text, port_text);
+  if (!peer_read(&out->peers, host_text, port_text)) {
+    memcpy(out->host, host_text, sizeof(out->host));
+    memcpy(out->port, port_text, sizeof(out->port));
+  }
   return SPILE_OK;
 }
 
@@ -186,13 +185,13 @@ static int parameter_parse(spile__redis_address *out, const char *from, const ch
 }
 
 static int unix_parse(spile__redis_address *out, const char *text, spile_error *error) {
-  struct sockaddr_un *address = (struct sockaddr_un *)&out->peers[0].address;
+  struct sockaddr_un *address = (struct sockaddr_un *)&out->peers.list[0].address;
   const char *end = text + strcspn(text, "?");
   if (text[0] != '/' || !spile__percent_decode(text, end, address->sun_path, sizeof(address->sun_path)))
     return address_fail(error, "the address has no absolute path of at most 107 bytes; " UNIX_FORM);
   address->sun_family = AF_UNIX;
-  out->peers[0].address_len = sizeof(*address);
-  out->n_peers = 1;
+  out->peers.list[0].address_len = sizeof(*address);
+  out->peers.n = 1;
   (void)snprintf(out->target, sizeof(out->target), "%s", address->sun_path);
   while (*end != '\0' && end[1] != '\0') {
     const char *parameter = end + 1;

@@ -23,102 +23,6 @@
 /* Enough for INFO; a take's reply is a few bytes for each bucket. */
 static const spile__redis_bounds greeting_bounds = {.bulk_max = 65536, .elements_max = 0, .total_max = 70000};
 
-/* ---- Buffers and commands ---- */
-
-bool spile__redis_buffer_reserve(const spile_env *env, spile__redis_buffer *buffer, size_t more) {
-  if (buffer->size - buffer->len >= more)
-    return true;
-  size_t size = buffer->size < 4096 ? 4096 : buffer->size;
-  while (size - buffer->len < more)
-    size *= 2;
-  char *bytes = env->allocate(env->allocate_user, buffer->bytes, size);
-  if (bytes == NULL)
-    return false;
-  buffer->bytes = bytes;
-  buffer->size = size;
-  return true;
-}
-
-void spile__redis_buffer_free(const spile_env *env, spile__redis_buffer *buffer) {
-  if (buffer->bytes != NULL) {
-    explicit_bzero(buffer->bytes, buffer->size);
-    (void)env->allocate(env->allocate_user, buffer->bytes, 0);
-  }
-  *buffer = (spile__redis_buffer){0};
-}
-
-bool spile__redis_command(const spile_env *env, spile__redis_buffer *buffer, int argc, const char **argv,
-                          const size_t *argv_len) {
-  char *command = NULL;
-  /* An int in old releases of hiredis, a long long in new ones. */
-  long long len = redisFormatCommandArgv(&command, argc, argv, argv_len);
-  if (len < 0)
-    return false;
-  bool room = spile__redis_buffer_reserve(env, buffer, (size_t)len);
-  if (room) {
-    memcpy(buffer->bytes + buffer->len, command, (size_t)len);
-    buffer->len += (size_t)len;
-  }
-  /* It may hold a password. */
-  explicit_bzero(command, (size_t)len);
-  redisFreeCommand(command);
-  return room;
-}
-
-/* ---- Errors ---- */
-
-bool spile__redis_is_error(const redisReply *reply, const char *word) {
-  size_t len = strlen(word);
-  return reply->type == REDIS_REPLY_ERROR && reply->len >= len && memcmp(reply->str, word, len) == 0 &&
-         (reply->str[len] == ' ' || reply->str[len] == '\0');
-}
-
-/* What an error reply means, by its first word, and whether the next call should look for another server. */
-static const struct link_refusal {
-  const char *word;
-  spile_reason reason;
-  bool close;
-  const char *advice;
-} link_refusals[] = {
-    {"READONLY", SPILE_REASON_READONLY, true, "point the address at the primary"},
-    {"LOADING", SPILE_REASON_LOADING, false, "it answers when its data is read"},
-    {"OOM", SPILE_REASON_OOM, false, "give the server more memory"},
-    {"NOAUTH", SPILE_REASON_AUTH, true, "give a password in the address or in SPILE_REDIS_PASSWORD"},
-    {"WRONGPASS", SPILE_REASON_AUTH, true, "correct the user and the password"},
-    {"NOPERM", SPILE_REASON_AUTH, false, "give the user the commands and the keys that spile needs"},
-    {"DENIED", SPILE_REASON_AUTH, true, "set a password on the server or let it accept this host"},
-    {"WRONGTYPE", SPILE_REASON_FOREIGN, false, "use another key prefix, or remove the key"},
-    {"FOREIGN", SPILE_REASON_FOREIGN, false, "use another key prefix, or remove the key"},
-    {"VERSION", SPILE_REASON_VERSION, false, "use a newer spile, or another key prefix"},
-    {"MOVED", SPILE_REASON_REFUSED, true, "the server is one node of a cluster and does not hold this key"},
-    {"ASK", SPILE_REASON_REFUSED, true, "the server is one node of a cluster and does not hold this key"},
-    {"MASTERDOWN", SPILE_REASON_REFUSED, true, "the server has lost its primary"},
-    {"CLUSTERDOWN", SPILE_REASON_REFUSED, false, "the cluster is not complete"},
-    {"BUSY", SPILE_REASON_REFUSED, false, "the server runs a long script"},
-    {"MISCONF", SPILE_REASON_REFUSED, false, "the server cannot save its data"},
-    {"NOREPLICAS", SPILE_REASON_REFUSED, false, "the server lacks replicas"},
-};
-
-int spile__redis_link_refused(spile__redis_link *link, const redisReply *reply, spile_error *error) {
-  if (reply->type != REDIS_REPLY_ERROR) {
-    spile__redis_link_close(link);
-    return spile__store_fail(
-        error, SPILE_EUNAVAILABLE, SPILE_REASON_PROTOCOL,
-        "%s gave an answer that does not belong to the command; is a proxy between, or another server?",
-        link->address->target);
-  }
-  for (size_t i = 0; i < sizeof(link_refusals) / sizeof(link_refusals[0]); i++) {
-    const struct link_refusal *refusal = &link_refusals[i];
-    if (!spile__redis_is_error(reply, refusal->word))
-      continue;
-    if (refusal->close)
-      spile__redis_link_close(link);
-    return spile__store_fail(error, SPILE_EUNAVAILABLE, refusal->reason, "the server says \"%.110s\"; %s", reply->str,
-                             refusal->advice);
-  }
-  return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_REFUSED, "the server says \"%.180s\"", reply->str);
-}
-
 void spile__redis_link_close(spile__redis_link *link) {
   if (link->handle >= 0)
     link->transport->close(link->transport_user, link->handle);
@@ -152,7 +56,7 @@ static int talk_fail(spile__redis_link *link, const link_talk *talk, spile_reaso
   bool unclear = !talk->greeting && talk->sent;
   if (talk->greeting && (reason == SPILE_REASON_TIMEOUT || reason == SPILE_REASON_CLOSED))
     reason = SPILE_REASON_CONNECT;
-  return spile__store_fail(talk->error, SPILE_EUNAVAILABLE, reason, "%s: %s%s", link->address->target, what,
+  return spile__store_fail(talk->error, SPILE_EUNAVAILABLE, reason, "%s: %s%s", link->names->address->target, what,
                            unclear ? "; whether the command ran is not known" : "");
 }
 
@@ -268,7 +172,7 @@ static int talk_run(spile__redis_link *link, link_talk *talk) {
 
 /* Adds "AUTH …", "SELECT …", "CLIENT SETNAME spile" and "INFO server". */
 static bool greeting_make(spile__redis_link *link, spile__redis_buffer *out, size_t *n) {
-  const spile__redis_address *address = link->address;
+  const spile__redis_address *address = link->names->address;
   const char *auth[3] = {"AUTH"};
   int auth_argc = 1;
   if (address->user[0] != '\0')
@@ -322,14 +226,15 @@ static int version_check(spile__redis_link *link, const redisReply *info, spile_
   if (redis < 0 && valkey < 0)
     return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_VERSION,
                              "%s does not say which Redis it is; spile needs Redis 7.0 or later, or Valkey",
-                             link->address->target);
+                             link->names->address->target);
   return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_VERSION,
-                           "%s is Redis %d; spile needs Redis 7.0 or later, or Valkey", link->address->target, redis);
+                           "%s is Redis %d; spile needs Redis 7.0 or later, or Valkey", link->names->address->target,
+                           redis);
 }
 
 /* Judges the replies in the order of the commands. */
 static int greeting_judge(spile__redis_link *link, redisReply **replies, spile_error *error) {
-  const spile__redis_address *address = link->address;
+  const spile__redis_address *address = link->names->address;
   if (address->password[0] != '\0') {
     redisReply *auth = *replies++;
     /* A server that does not know AUTH repeats its arguments, so its words are not passed on. */
@@ -353,8 +258,8 @@ static int greeting_judge(spile__redis_link *link, redisReply **replies, spile_e
 
 /* Whether the server turned the connection away: one error, then the end. */
 static bool greeting_turned_away(const redisReply *first) {
-  return first != NULL && (spile__redis_is_error(first, "DENIED") ||
-                           (first->type == REDIS_REPLY_ERROR && strstr(first->str, "max number of clients") != NULL));
+  return first != NULL &&
+         (spile__redis_is_error(first, "DENIED") || spile__redis_is_error(first, "ERR max number of clients"));
 }
 
 static int link_greet(spile__redis_link *link, int64_t deadline_ms, spile_error *error) {
@@ -418,35 +323,44 @@ static int link_connect_peer(spile__redis_link *link, const spile__redis_peer *p
  * time that is left, so that one that swallows packets leaves time for the next.
  */
 static int link_connect(spile__redis_link *link, int64_t deadline_ms, spile_error *error) {
-  const spile__redis_address *address = link->address;
-  if (address->n_peers == 0)
+  const spile__redis_address *address = link->names->address;
+  spile__redis_route route;
+  spile__redis_names_read(link->names, deadline_ms, &route);
+  if (route.peers.n == 0)
     return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_RESOLVE,
-                             "%s had no address when the store was opened (%s); correct the name and open it again",
-                             address->target, address->unsolved != NULL ? address->unsolved : "none found");
+                             "%s has no address (%s); correct the name or the name server; it is looked up again",
+                             address->target, route.why != NULL ? route.why : "none found");
   int failure = -ETIMEDOUT;
-  for (size_t tried = 0; tried < address->n_peers; tried++) {
+  link->generation = route.generation;
+  link->peer = route.first;
+  for (size_t tried = 0; tried < route.peers.n; tried++) {
     int64_t left_ms = link_left_ms(link, deadline_ms);
     if (left_ms <= 0)
       break;
-    int64_t share_ms = left_ms / (int64_t)(address->n_peers - tried);
+    int64_t share_ms = left_ms / (int64_t)(route.peers.n - tried);
     failure =
-        link_connect_peer(link, &address->peers[link->peer], deadline_ms - left_ms + (share_ms > 0 ? share_ms : 1));
+        link_connect_peer(link, &route.peers.list[link->peer], deadline_ms - left_ms + (share_ms > 0 ? share_ms : 1));
     if (failure == 0)
       break;
-    link->peer = (link->peer + 1) % address->n_peers;
+    spile__redis_names_failed(link->names, link->generation, link->peer, false);
+    link->peer = (link->peer + 1) % route.peers.n;
   }
   if (failure != 0)
     return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_CONNECT,
                              "no connection to %s: %s; start the server or correct the address", address->target,
                              failure == -ETIMEDOUT ? "no answer by the deadline" : strerror(-failure));
   int result = link_greet(link, deadline_ms, error);
-  if (result != SPILE_OK)
-    link->peer = (link->peer + 1) % address->n_peers;
+  if (result == SPILE_OK)
+    spile__redis_names_answered(link->names, link->generation, link->peer);
+  else
+    spile__redis_names_failed(link->names, link->generation, link->peer, false);
   return result;
 }
 
-/* Whether an idle link is still there and has nothing to say. */
+/* Whether an idle link leads where it should, is still there and has nothing to say. */
 static bool link_is_idle(spile__redis_link *link) {
+  if (link->handle < 0 || link->generation != atomic_load(&link->names->generation))
+    return false;
   char byte;
   ssize_t received = link->transport->receive(link->transport_user, link->handle, &byte, 1, true);
   return received == -EAGAIN;
@@ -458,8 +372,14 @@ int spile__redis_link_call(spile__redis_link *link, int64_t deadline_ms, const s
       .out = &link->out, .bounds = bounds, .n = n, .replies = replies, .deadline_ms = deadline_ms, .error = error};
   for (size_t i = 0; i < n; i++)
     replies[i] = NULL;
+  if (link_left_ms(link, deadline_ms) <= 0) {
+    link->out.len = 0;
+    return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_BUSY,
+                             "the time for the call to %s was over before anything was sent; nothing was charged",
+                             link->names->address->target);
+  }
   int result = SPILE_OK;
-  if (link->handle >= 0 && link_is_idle(link)) {
+  if (link_is_idle(link)) {
     /* The server may close it just now; that is not yet a failure, as long as nothing was sent. */
     spile_error ignored = {0};
     talk.error = &ignored;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Walks over what is stored, a page of SCAN at a time, so that neither the server nor the lock is held for long.
+ * Walks over what is stored, a page of SCAN at a time, so that neither the server nor a link is held for long.
  *
  * Buckets on the server's own clock end by themselves: cleaning is for those whose time was given, which the server
  * never expires.
@@ -47,15 +47,14 @@ typedef struct list_page {
 } list_page;
 
 /* Reads the page at `cursor` and moves it on; "0" is the start and the end. */
-static int page_read(spile__redis_store *store, const char *pattern, char cursor[24], int64_t deadline_ms,
+static int page_read(spile__redis_link *link, const char *pattern, char cursor[24], int64_t deadline_ms,
                      list_page *page, spile_error *error) {
-  spile__redis_link *link = &store->link;
   const char *argv[6] = {"SCAN", cursor, "MATCH", pattern, "COUNT", PAGE_COUNT};
   size_t argv_len[6];
   for (int i = 0; i < 6; i++)
     argv_len[i] = strlen(argv[i]);
   link->out.len = 0;
-  if (!spile__redis_command(store->env, &link->out, 6, argv, argv_len))
+  if (!spile__redis_command(link->env, &link->out, 6, argv, argv_len))
     return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE, "no memory for the command");
   redisReply *reply;
   int result = spile__redis_link_call(link, deadline_ms, &page_bounds, 1, &reply, error);
@@ -87,8 +86,8 @@ static bool name_decode(const redisReply *name, char copy[SPILE__REDIS_NAME_LEN_
 /* ---- Clean ---- */
 
 /* Removes the buckets of a given time among [from, from + n), or of these only the ones that are full at now_ms. */
-static int batch_remove(spile__redis_store *store, redisReply **from, size_t n, const char *full_at,
-                        int64_t deadline_ms, spile_error *error) {
+static int batch_remove(spile__redis_link *link, redisReply **from, size_t n, const char *full_at, int64_t deadline_ms,
+                        spile_error *error) {
   const char *argv[3 + BATCH_MAX + 1];
   size_t argv_len[3 + BATCH_MAX + 1];
   char count[24];
@@ -118,11 +117,26 @@ static int batch_remove(spile__redis_store *store, redisReply **from, size_t n, 
     argv_len[0] = 6;
   }
 
-  return spile__redis_run(store, argc, argv, argv_len, deadline_ms, error);
+  return spile__redis_run(link, argc, argv, argv_len, deadline_ms, error);
 }
 
-static int clean_page(spile__redis_store *store, spile_clean_what what, int64_t now_ms, int64_t deadline_ms,
-                      bool *again, spile_error *error) {
+/* The walk goes on where the last step of its kind ended, and moves only when a page is done. */
+static void cursor_load(spile__redis_store *store, spile_clean_what what, char cursor[24]) {
+  (void)pthread_mutex_lock(&store->clean_lock);
+  bool known = store->clean_what == what && store->clean_cursor[0] != '\0';
+  (void)snprintf(cursor, 24, "%s", known ? store->clean_cursor : "0");
+  (void)pthread_mutex_unlock(&store->clean_lock);
+}
+
+static void cursor_save(spile__redis_store *store, spile_clean_what what, const char cursor[24]) {
+  (void)pthread_mutex_lock(&store->clean_lock);
+  store->clean_what = what;
+  memcpy(store->clean_cursor, cursor, sizeof(store->clean_cursor));
+  (void)pthread_mutex_unlock(&store->clean_lock);
+}
+
+static int clean_page(spile__redis_store *store, spile__redis_link *link, spile_clean_what what, int64_t now_ms,
+                      int64_t deadline_ms, bool *again, spile_error *error) {
   char pattern[96];
   if (what == SPILE_CLEAN_SIMULATED)
     (void)snprintf(pattern, sizeof(pattern), "%s*", SPILE__REDIS_MARK);
@@ -131,22 +145,19 @@ static int clean_page(spile__redis_store *store, spile_clean_what what, int64_t 
   char full_at[24];
   (void)snprintf(full_at, sizeof(full_at), "%lld", (long long)(now_ms + SPILE__REDIS_SHIFT_MS));
 
-  /* The walk goes on where the last step of its kind ended, and moves only when a page is done. */
-  char cursor[24] = "0";
-  if (store->clean_what == what && store->clean_cursor[0] != '\0')
-    memcpy(cursor, store->clean_cursor, sizeof(cursor));
+  char cursor[24];
+  cursor_load(store, what, cursor);
   list_page page;
-  int result = page_read(store, pattern, cursor, deadline_ms, &page, error);
+  int result = page_read(link, pattern, cursor, deadline_ms, &page, error);
   if (result != SPILE_OK)
     return result;
   for (size_t i = 0; i < page.n && result == SPILE_OK; i += BATCH_MAX)
-    result = batch_remove(store, page.keys + i, page.n - i < BATCH_MAX ? page.n - i : BATCH_MAX,
+    result = batch_remove(link, page.keys + i, page.n - i < BATCH_MAX ? page.n - i : BATCH_MAX,
                           what == SPILE_CLEAN_FULL ? full_at : NULL, deadline_ms, error);
   freeReplyObject(page.reply);
   if (result != SPILE_OK)
     return result;
-  store->clean_what = what;
-  memcpy(store->clean_cursor, cursor, sizeof(cursor));
+  cursor_save(store, what, cursor);
   *again = strcmp(cursor, "0") != 0;
   return SPILE_OK;
 }
@@ -158,11 +169,12 @@ int spile__redis_clean(spile_store *base, spile_clean_what what, int64_t now_ms,
   bool own_time = what == SPILE_CLEAN_FULL ? now_ms == SPILE_STORE_TIME : !store->given_time;
   if (what != SPILE_CLEAN_SIMULATED && own_time)
     return SPILE_OK;
-  int result = spile__redis_lock(store, deadline_ms, error);
+  spile__redis_link *link;
+  int result = spile__redis_borrow(store, deadline_ms, &link, error);
   if (result != SPILE_OK)
     return result;
-  result = clean_page(store, what, now_ms, deadline_ms, again, error);
-  (void)pthread_mutex_unlock(&store->lock);
+  result = clean_page(store, link, what, now_ms, deadline_ms, again, error);
+  spile__redis_return(store, link);
   return result;
 }
 
@@ -221,25 +233,25 @@ static bool stored_fill(const spile__redis_key *key, redisReply **replies, int64
 /* Asks for value, expiry and time to live of n keys at once. */
 static int batch_read(spile__redis_store *store, redisReply **keys, size_t n, int64_t timeout_ms, redisReply **replies,
                       spile_error *error) {
-  spile__redis_link *link = &store->link;
+  spile__redis_link *link;
   int64_t deadline_ms = store->env->monotonic_ms(store->env->user) + timeout_ms;
-  int result = spile__redis_lock(store, deadline_ms, error);
+  int result = spile__redis_borrow(store, deadline_ms, &link, error);
   if (result != SPILE_OK)
     return result;
   bool made = true;
   link->out.len = 0;
   for (size_t i = 0; i < n && made; i++) {
     /* Not GET: what lies under a name of ours may be somebody's large value. */
-    made = spile__redis_command(store->env, &link->out, 4, (const char *[]){"GETRANGE", keys[i]->str, "0", "127"},
+    made = spile__redis_command(link->env, &link->out, 4, (const char *[]){"GETRANGE", keys[i]->str, "0", "127"},
                                 (size_t[]){8, keys[i]->len, 1, 3}) &&
-           spile__redis_command(store->env, &link->out, 2, (const char *[]){"PEXPIRETIME", keys[i]->str},
+           spile__redis_command(link->env, &link->out, 2, (const char *[]){"PEXPIRETIME", keys[i]->str},
                                 (size_t[]){11, keys[i]->len}) &&
-           spile__redis_command(store->env, &link->out, 2, (const char *[]){"PTTL", keys[i]->str},
+           spile__redis_command(link->env, &link->out, 2, (const char *[]){"PTTL", keys[i]->str},
                                 (size_t[]){4, keys[i]->len});
   }
   result = made ? spile__redis_link_call(link, deadline_ms, &value_bounds, 3 * n, replies, error)
                 : spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE, "no memory for the command");
-  (void)pthread_mutex_unlock(&store->lock);
+  spile__redis_return(store, link);
   return result;
 }
 
@@ -253,7 +265,7 @@ typedef struct list_walk {
   spile_error *error;
 } list_walk;
 
-/* The visitor runs without the lock, so that it may use the store. */
+/* The visitor runs while no link is borrowed, so that it may use the store. */
 static int page_show(spile__redis_store *store, list_walk *walk, const list_page *page) {
   for (size_t from = 0; from < page->n && !walk->ended; from += BATCH_MAX) {
     size_t n = page->n - from < BATCH_MAX ? page->n - from : BATCH_MAX;
@@ -282,11 +294,12 @@ static int walk_run(spile__redis_store *store, list_walk *walk, bool simulated) 
   do {
     list_page page;
     int64_t deadline_ms = store->env->monotonic_ms(store->env->user) + walk->timeout_ms;
-    result = spile__redis_lock(store, deadline_ms, walk->error);
+    spile__redis_link *link;
+    result = spile__redis_borrow(store, deadline_ms, &link, walk->error);
     if (result != SPILE_OK)
       return result;
-    result = page_read(store, pattern, cursor, deadline_ms, &page, walk->error);
-    (void)pthread_mutex_unlock(&store->lock);
+    result = page_read(link, pattern, cursor, deadline_ms, &page, walk->error);
+    spile__redis_return(store, link);
     if (result != SPILE_OK)
       return result;
     result = page_show(store, walk, &page);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <limits.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "backends/redis_transport.h"
@@ -71,6 +73,27 @@ static void socket_close(void *user, int handle) {
   (void)close(handle);
 }
 
+static const char *socket_resolve(void *user, const char *host, const char *port, spile__redis_peers *out) {
+  (void)user;
+  struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+  struct addrinfo *found = NULL;
+  out->n = 0;
+  int failure = getaddrinfo(host, port, &hints, &found);
+  if (failure != 0)
+    return gai_strerror(failure);
+  for (struct addrinfo *at = found; at != NULL && out->n < SPILE__REDIS_PEERS_MAX; at = at->ai_next) {
+    spile__redis_peer *peer = &out->list[out->n];
+    if (at->ai_addrlen > sizeof(peer->address))
+      continue;
+    memset(&peer->address, 0, sizeof(peer->address));
+    memcpy(&peer->address, at->ai_addr, at->ai_addrlen);
+    peer->address_len = at->ai_addrlen;
+    out->n++;
+  }
+  freeaddrinfo(found);
+  return out->n > 0 ? NULL : "no address of a known kind";
+}
+
 const spile__redis_transport spile__redis_sockets = {
     .connect = socket_connect,
     .connected = socket_connected,
@@ -78,4 +101,5 @@ const spile__redis_transport spile__redis_sockets = {
     .receive = socket_receive,
     .wait = socket_wait,
     .close = socket_close,
+    .resolve = socket_resolve,
 };

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the Redis store asks of the network, as a table, so that a simulator can stand in for the sockets. Nothing here
- * blocks but `wait`. Failures are negative errno values.
+ * blocks but `wait` and `resolve`. Failures are negative errno values.
  */
 #ifndef SPILE_BACKENDS_REDIS_TRANSPORT_H
 #define SPILE_BACKENDS_REDIS_TRANSPORT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -16,6 +17,14 @@ typedef struct spile__redis_peer {
   struct sockaddr_storage address;
   socklen_t address_len;
 } spile__redis_peer;
+
+#define SPILE__REDIS_PEERS_MAX 8
+
+/* The addresses behind a name. */
+typedef struct spile__redis_peers {
+  spile__redis_peer list[SPILE__REDIS_PEERS_MAX];
+  size_t n;
+} spile__redis_peers;
 
 typedef struct spile__redis_transport {
   /* Begins to connect. @return a handle, 0 or more; `*pending` when the end has to be waited for (writable) */
@@ -29,6 +38,12 @@ typedef struct spile__redis_transport {
   /* @return 1 when readable (or writable) or broken, 0 when the time is over or a signal came, or −errno */
   int (*wait)(void *user, int handle, bool writable, int64_t timeout_ms);
   void (*close)(void *user, int handle);
+  /*
+   * Looks a host name up. Blocks, and is called when the store is opened and later by a thread of its own, which may
+   * outlive the store. NULL: names have no addresses; numeric ones need no look-up.
+   * @return NULL, with at least one address; or why there is none, a constant text
+   */
+  const char *(*resolve)(void *user, const char *host, const char *port, spile__redis_peers *out);
 } spile__redis_transport;
 
 /* Real sockets; `user` is not used. */
