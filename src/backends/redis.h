@@ -219,6 +219,7 @@ typedef struct spile__redis_pool {
   size_t n_free;
   spile__redis_link *free[SPILE__REDIS_LINKS_MAX]; /* a stack: those with a connection on top */
   spile__redis_waiter *waiters;                    /* the longest waiting first; empty while a link is free */
+  size_t n_waiting;
 } spile__redis_pool;
 
 void spile__redis_pool_init(spile__redis_pool *pool, spile__redis_link *links, size_t n);

@@ -37,6 +37,7 @@ static void queue_append(spile__redis_pool *pool, spile__redis_waiter *waiter) {
   while (*at != NULL)
     at = &(*at)->next;
   *at = waiter;
+  pool->n_waiting++;
 }
 
 static void queue_remove(spile__redis_pool *pool, const spile__redis_waiter *waiter) {
@@ -44,6 +45,7 @@ static void queue_remove(spile__redis_pool *pool, const spile__redis_waiter *wai
   while (*at != waiter)
     at = &(*at)->next;
   *at = waiter->next;
+  pool->n_waiting--;
 }
 
 /* Waits in the queue, under the lock, which it gives up meanwhile. @return NULL: none came by the deadline */
@@ -93,7 +95,7 @@ void spile__redis_pool_give(spile__redis_pool *pool, spile__redis_link *link) {
   (void)pthread_mutex_lock(&pool->lock);
   spile__redis_waiter *waiter = pool->waiters;
   if (waiter != NULL) {
-    pool->waiters = waiter->next;
+    queue_remove(pool, waiter);
     waiter->link = link;
     (void)pthread_cond_signal(&waiter->handed);
   } else {
