@@ -11,7 +11,8 @@
  * - Time: whole milliseconds on the store's clock. memory: the wall clock read at open plus the time since; lmdb: the
  *   wall clock; redis: the server's clock.
  * - A take returns > 0 for an answer and < 0 for none, never 0, so no zeroed value lets traffic through.
- * - No function prints, exits, or starts a thread.
+ * - No function prints or exits. None starts a thread, with one exception: a take from a redis store whose host name is
+ *   in doubt (a connection failed) starts one for that one look-up, since a look-up cannot be given a deadline.
  */
 #ifndef SPILE_H
 #define SPILE_H
@@ -244,7 +245,7 @@ typedef struct spile_options {
  *                                      a Redis 7.0 or later, or Valkey; a password may also come from the environment,
  *                                      as SPILE_REDIS_PASSWORD or in the file SPILE_REDIS_PASSWORD_FILE names
  *
- * Opening succeeds while a server is down; the takes then say so. Host names are resolved here, which may block.
+ * Opening succeeds while a server is down; the takes then say so. Host names are looked up here, which may block.
  *
  * @param out      the limiter, owned by the caller (spile_close); NULL on failure
  * @param options  NULL: defaults; not kept, except what its pointers for clock, allocator and log point to
