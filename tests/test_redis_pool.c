@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -309,6 +310,54 @@ Test(redis_pool, a_child_that_forked_amid_takes_closes_its_copy_and_the_parent_g
     cr_assert(eq(int, hogs[i].failed, 0));
   }
   store_close(store);
+  redis_server_free(server);
+}
+
+static int frees;
+
+static void *allocate_counted(void *user, void *block, size_t size) {
+  (void)user;
+  if (size > 0)
+    return realloc(block, size);
+  frees++;
+  free(block);
+  return NULL;
+}
+
+/* What a thread of the parent was using is in whatever state. */
+Test(redis_pool, a_child_leaves_the_memory_of_a_lent_link_alone) {
+  redis_server *server = redis_server_start();
+  spile_env env;
+  spile__env_init(&env);
+  env.allocate = allocate_counted;
+  spile__store_config config = {.address = redis_server_unix_uri(server) + strlen("redis+unix://"),
+                                .env = &env,
+                                .key_prefix = "rl",
+                                .connections = 1};
+  spile_spec spec = spec_of(5, 1, 1000);
+  for (int lent = 0; lent < 2; lent++) {
+    spile_store *store;
+    spile_error error = {0};
+    cr_assert(spile__redis_open(&store, &config, true, &error) == SPILE_OK);
+    ASSERT_ALLOWED(store_peek(store, "k", &spec, 1, SPILE_STORE_TIME), 5);
+    spile__redis_link *link = borrow(store);
+    if (lent == 0)
+      spile__redis_return(inside(store), link);
+    pid_t child = fork();
+    cr_assert(child >= 0);
+    if (child == 0) {
+      frees = 0;
+      store->ops->close(store, true);
+      _exit(frees);
+    }
+    int status;
+    /* The store; and the commands, the answers and the arguments of its link. */
+    cr_assert(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    cr_assert(eq(int, WEXITSTATUS(status), lent == 0 ? 4 : 1));
+    if (lent != 0)
+      spile__redis_return(inside(store), link);
+    store_close(store);
+  }
   redis_server_free(server);
 }
 
