@@ -382,15 +382,15 @@ Test(lmdb_faults, refuses_files_that_are_damaged) {
   spile_spec spec = spec_of("default", 1, 1, HOUR_MS);
   take_and_end(&rig, "store", &spec, true);
   cr_assert(eq(int, truncate(rig_path(&rig, "store/data.mdb"), 2 * 4096), 0));
-  expect_closed(&rig, "store", SPILE_EUNAVAILABLE, SPILE_REASON_CORRUPT, "move the directory aside");
+  expect_closed(&rig, "store", SPILE_EUNAVAILABLE, SPILE_REASON_CORRUPT, "spile repair");
   cr_assert(eq(int, truncate(rig_path(&rig, "store/data.mdb"), 100), 0));
-  expect_closed(&rig, "store", SPILE_EUNAVAILABLE, SPILE_REASON_CORRUPT, "move the directory aside");
+  expect_closed(&rig, "store", SPILE_EUNAVAILABLE, SPILE_REASON_CORRUPT, "spile repair");
   int fd = open(rig_path(&rig, "store/data.mdb"), O_WRONLY | O_TRUNC);
   char noise[8192];
   memset(noise, 'z', sizeof(noise));
   cr_assert(eq(sz, (size_t)write(fd, noise, sizeof(noise)), sizeof(noise)));
   (void)close(fd);
-  expect_closed(&rig, "store", SPILE_EUNAVAILABLE, SPILE_REASON_CORRUPT, "move the directory aside");
+  expect_closed(&rig, "store", SPILE_EUNAVAILABLE, SPILE_REASON_CORRUPT, "spile repair");
   cr_assert(eq(int, unlink(rig_path(&rig, "store/data.mdb")), 0));
   spile_store *store = rig_open(&rig, "store");
   cr_assert(eq(int, take_one(store, &spec, "k"), SPILE_ALLOWED));

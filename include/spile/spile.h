@@ -259,6 +259,29 @@ int spile_open(spile_limiter **out, const char *uri, const spile_options *option
 /** Closes the store. No call may be under way on it. NULL is fine. May be called in a forked child. */
 void spile_close(spile_limiter *limiter);
 
+/**
+ * Moves the data file of an LMDB store aside when it is damaged, so that the next spile_open begins an empty one.
+ *
+ * Every page in use is checked. A damaged or unreadable file becomes data.mdb.damaged-N beside it, N being the first
+ * number that is free; nothing is deleted or written over, and the reason goes to the log as a warning. A sound file is
+ * left alone, and so is a directory without one. Records that are damaged one by one concern their bucket only and do
+ * not count; spile_clear removes them. The directory must not be in use.
+ *
+ * @param uri       lmdb:PATH, as for spile_open; its parameters do not matter
+ * @param options   NULL: defaults. Of them allocator, log and timeout_ms (for who is just opening) are used
+ * @param moved_to  out: the path of the file that was moved; "" when there was nothing to repair, and on failure. May be
+ *                  NULL; else `size` bytes, enough for PATH and 33 more
+ * @param error     may be NULL
+ * @return SPILE_OK, moved or sound; SPILE_EINVAL, an argument is NULL or too short; SPILE_ECONFIG, the address cannot be
+ *         read; SPILE_ENOTSUP, the store has no files or this build no LMDB; SPILE_ENOMEM; SPILE_EUNAVAILABLE, with
+ *         reason BUSY while any process has the directory open, this one included; FOREIGN, it holds another program's
+ *         database, which is left alone; IO, it cannot be read or the file not moved
+ *
+ * Blocks as long as reading the file takes. Thread-safety: safe.
+ */
+int spile_repair(const char *uri, const spile_options *options, char *moved_to, size_t size,
+                 spile_error *error) SPILE_MUST_USE;
+
 /* ---- Asking ---- */
 
 typedef enum spile_decided_by {

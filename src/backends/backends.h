@@ -27,6 +27,10 @@ typedef struct spile__store_config {
  */
 int spile__memory_open(spile_store **out, const spile__store_config *config, spile_error *error);
 int spile__lmdb_open(spile_store **out, const spile__store_config *config, spile_error *error);
+/*
+ * Moves a damaged data file aside; see spile_repair. `moved_to` holds "" when it is called.
+ */
+int spile__lmdb_repair(const spile__store_config *config, char *moved_to, size_t size, spile_error *error);
 /* `unix_socket`: the address is a path (redis+unix:), not a host. */
 int spile__redis_open(spile_store **out, const spile__store_config *config, bool unix_socket, spile_error *error);
 

@@ -143,7 +143,7 @@ static int lmdb_write(const spile__lmdb_store *store, MDB_txn *txn, int64_t now_
 static int lmdb_attempt(spile__lmdb_store *store, spile_call *call, lmdb_found *found, bool *full) {
   *full = false;
   MDB_txn *txn = NULL;
-  int failed = mdb_txn_begin(store->env->mdb, NULL, 0, &txn);
+  int failed = spile__lmdb_write_begin(store->env, &txn);
   if (failed != 0)
     return spile__lmdb_fail(call->error, failed, "begin a write to LMDB");
   int64_t now_ms = lmdb_now_ms(store, call);
@@ -253,7 +253,7 @@ static int lmdb_clear(spile_store *base, const spile_item *item, int64_t deadlin
   lmdb_key(&key, store, item);
   MDB_val name = {key.len, key.bytes};
   MDB_txn *txn = NULL;
-  int failed = mdb_txn_begin(store->env->mdb, NULL, 0, &txn);
+  int failed = spile__lmdb_write_begin(store->env, &txn);
   if (failed == 0) {
     failed = mdb_del(txn, store->env->dbi, &name, NULL);
     if (failed == 0)
@@ -311,17 +311,22 @@ static int lmdb_param(void *user, const char *name, const char *value, spile_err
                            "lmdb: has no parameter \"%s\"; the parameters are sync and map_size", name);
 }
 
+int spile__lmdb_settings_read(spile__lmdb_settings *out, const char *address, spile_error *error) {
+  *out = (spile__lmdb_settings){.sync_flags = MDB_NOSYNC, .map_size = MAP_SIZE_DEFAULT};
+  int result = spile__address_split(address, out->path, sizeof(out->path), lmdb_param, out, error);
+  if (result == SPILE_OK && out->path[0] == '\0')
+    return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
+                             "lmdb: needs a directory, as in lmdb:/var/lib/NAME");
+  return result;
+}
+
 int spile__lmdb_open(spile_store **out, const spile__store_config *config, spile_error *error) {
   *out = NULL;
   const spile_env *outside = config->env;
-  spile__lmdb_settings settings = {.sync_flags = MDB_NOSYNC, .map_size = MAP_SIZE_DEFAULT};
-  int result =
-      spile__address_split(config->address, settings.path, sizeof(settings.path), lmdb_param, &settings, error);
+  spile__lmdb_settings settings;
+  int result = spile__lmdb_settings_read(&settings, config->address, error);
   if (result != SPILE_OK)
     return result;
-  if (settings.path[0] == '\0')
-    return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
-                             "lmdb: needs a directory, as in lmdb:/var/lib/NAME");
 
   spile__lmdb_store *store = outside->allocate(outside->allocate_user, NULL, sizeof(*store));
   if (store == NULL)

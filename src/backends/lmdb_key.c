@@ -88,3 +88,31 @@ bool spile__lmdb_key_split(spile__lmdb_parts *out, const void *bytes, size_t len
   out->key_len = tail_len - 1 - out->name_len;
   return true;
 }
+
+/* ---- The hash key ---- */
+
+const unsigned char spile__lmdb_secret_key[5] = {SPILE__LMDB_META, 'h', 'a', 's', 'h'};
+
+static uint64_t secret_checksum(const uint64_t secret[2]) {
+  static const uint64_t seed[2] = {0, 1};
+  return spile__siphash64(seed, secret, 2 * sizeof(secret[0]));
+}
+
+bool spile__lmdb_secret_is_key(const void *key, size_t len) {
+  return len == sizeof(spile__lmdb_secret_key) && memcmp(key, spile__lmdb_secret_key, len) == 0;
+}
+
+void spile__lmdb_secret_write(unsigned char out[SPILE__LMDB_SECRET_LEN], const uint64_t secret[2]) {
+  uint64_t checksum = secret_checksum(secret);
+  memcpy(out, secret, 16);
+  memcpy(out + 16, &checksum, sizeof(checksum));
+}
+
+bool spile__lmdb_secret_read(uint64_t secret[2], const void *value, size_t len) {
+  uint64_t checksum;
+  if (len != SPILE__LMDB_SECRET_LEN)
+    return false;
+  memcpy(secret, value, 16);
+  memcpy(&checksum, (const unsigned char *)value + 16, sizeof(checksum));
+  return checksum == secret_checksum(secret);
+}

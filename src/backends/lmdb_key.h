@@ -52,4 +52,14 @@ bool spile__lmdb_key_split(spile__lmdb_parts *out, const void *bytes, size_t len
  * first byte. */
 void spile__lmdb_key_range(spile__lmdb_key *out, int first, spile_algorithm algorithm, const char *prefix);
 
+/* The database's hash key is stored with a checksum, under a key of its own. */
+#define SPILE__LMDB_SECRET_LEN 24
+
+extern const unsigned char spile__lmdb_secret_key[5];
+
+bool spile__lmdb_secret_is_key(const void *key, size_t len);
+void spile__lmdb_secret_write(unsigned char out[SPILE__LMDB_SECRET_LEN], const uint64_t secret[2]);
+/* @return false: it is damaged */
+bool spile__lmdb_secret_read(uint64_t secret[2], const void *value, size_t len);
+
 #endif

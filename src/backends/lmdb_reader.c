@@ -8,11 +8,16 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include "backends/lmdb_env.h"
 
 /* After a reader could not be made, how often to go without before the next try. */
 #define READER_PAUSE 1024
+
+/* Looks for readers that are still in use, this long apart: 20 ms together. A read lasts microseconds. */
+#define READER_LOOKS 100
+#define READER_LOOK_NS 200000
 
 void spile__lmdb_reader_give(spile__lmdb_env *env, MDB_txn *txn) {
   mdb_txn_reset(txn);
@@ -41,7 +46,7 @@ MDB_txn *spile__lmdb_reader_take(spile__lmdb_env *env) {
 
 /* LMDB notes a new reader in a table under a lock of its own that has no deadline: ours is held meanwhile. */
 static void reader_add(spile__lmdb_env *env) {
-  if (env->reader_count >= SPILE__LMDB_READERS)
+  if (env->reader_count >= SPILE__LMDB_READERS || env->mdb == NULL)
     return;
   if (env->reader_pause > 0) {
     env->reader_pause--;
@@ -59,6 +64,33 @@ static void reader_add(spile__lmdb_env *env) {
   }
   env->reader_count++;
   spile__lmdb_reader_give(env, txn);
+}
+
+bool spile__lmdb_readers_end(spile__lmdb_env *env) {
+  MDB_txn *held[SPILE__LMDB_READERS];
+  unsigned count = 0;
+  for (int looks = 0;; looks++) {
+    for (size_t i = 0; i < SPILE__LMDB_READERS; i++) {
+      MDB_txn *txn = atomic_exchange_explicit(&env->readers[i], NULL, memory_order_acquire);
+      if (txn != NULL)
+        held[count++] = txn;
+    }
+    if (count == env->reader_count || looks == READER_LOOKS)
+      break;
+    (void)nanosleep(&(struct timespec){.tv_nsec = READER_LOOK_NS}, NULL);
+  }
+  bool all = count == env->reader_count;
+  for (unsigned i = 0; i < count; i++) {
+    if (all)
+      mdb_txn_abort(held[i]);
+    else
+      spile__lmdb_reader_give(env, held[i]);
+  }
+  if (all) {
+    env->reader_count = 0;
+    env->reader_pause = 0;
+  }
+  return all;
 }
 
 /*
@@ -107,7 +139,7 @@ int spile__lmdb_view_begin(spile__lmdb_view *view, spile__lmdb_env *env, const s
   reader_add(env);
   view->txn = spile__lmdb_reader_take(env);
   view->locked = view->txn == NULL;
-  int failed = view->locked ? mdb_txn_begin(env->mdb, NULL, 0, &view->txn) : 0;
+  int failed = view->locked ? spile__lmdb_write_begin(env, &view->txn) : 0;
   if (!view->locked || failed != 0)
     spile__lmdb_env_unlock(env);
   return failed == 0 ? SPILE_OK : spile__lmdb_fail(error, failed, "begin to read from LMDB");

@@ -29,7 +29,7 @@
 
 #include "backends/address.h"
 
-#define SIDE_NAME "spile.lock"
+#define SIDE_NAME SPILE__LMDB_SIDE_NAME
 #define SIDE_MAGIC "spileLM1"
 #define SIDE_LEN 4096
 #define SIDE_LAYOUT (uint32_t)(sizeof(spile__lmdb_board) << 8 | sizeof(pthread_mutex_t))
@@ -62,16 +62,11 @@ static bool boot_id_read(char out[SPILE__LMDB_BOOT_ID_LEN]) {
 
 /* Makes sure that the file has room for the board: a mapped page without room on the disk would be a SIGBUS. */
 static int side_fill(const spile__lmdb_side *side, spile_error *error) {
-  struct stat status;
-  if (fstat(side->fd, &status) != 0)
-    return side_fail(error, "read");
-  if (status.st_size >= SIDE_LEN)
+  int failed = posix_fallocate(side->fd, 0, SIDE_LEN);
+  if (failed == 0)
     return SPILE_OK;
-  static const char zeros[SIDE_LEN];
-  ssize_t written = pwrite(side->fd, zeros, SIDE_LEN, 0);
-  if (written >= 0 && written < SIDE_LEN)
-    errno = ENOSPC;
-  return written == SIDE_LEN ? SPILE_OK : side_fail(error, "write");
+  errno = failed;
+  return side_fail(error, "make room for");
 }
 
 static bool side_map(spile__lmdb_side *side) {

@@ -10,6 +10,7 @@
 #include "backends/lmdb_key.h"
 #include "backends/lmdb_lock.h"
 
+#define SPILE__LMDB_SIDE_NAME "spile.lock"
 #define SPILE__LMDB_BOOT_ID_LEN 36
 
 /* What the file holds, mapped by all. */

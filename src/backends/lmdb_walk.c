@@ -146,7 +146,7 @@ static int remove_some(spile__lmdb_env *env, const walk_rule *rule, spile__lmdb_
   MDB_txn *txn = NULL;
   walker walk;
   spile__lmdb_place start = *place;
-  int result = mdb_txn_begin(env->mdb, NULL, 0, &txn);
+  int result = spile__lmdb_write_begin(env, &txn);
   if (result != 0)
     return result;
   result = walk_begin(&walk, rule, place, txn, env->dbi);

@@ -119,14 +119,24 @@ static const char *after_scheme(const char *uri, const char *scheme) {
   return strncmp(uri, scheme, len) == 0 ? uri + len : NULL;
 }
 
+/* What a store is opened with; `env` is filled and pointed to. */
+static void config_from(spile__store_config *config, spile_env *env, const char *address,
+                        const spile_options *options) {
+  env_from(env, options);
+  *config = (spile__store_config){
+      .address = address,
+      .env = env,
+      .key_prefix = options->key_prefix != NULL ? options->key_prefix : "rl",
+      .given_time = options->now_ms != NULL,
+      .timeout_ms = options->timeout_ms,
+      .connections = options->connections > 0 ? options->connections : CONNECTIONS_DEFAULT,
+  };
+}
+
 static int store_open(spile_store **out, const char *uri, const spile_options *options, spile_error *error) {
   spile_env env;
-  env_from(&env, options);
-  spile__store_config config = {.env = &env,
-                                .key_prefix = options->key_prefix != NULL ? options->key_prefix : "rl",
-                                .given_time = options->now_ms != NULL,
-                                .timeout_ms = options->timeout_ms,
-                                .connections = options->connections > 0 ? options->connections : CONNECTIONS_DEFAULT};
+  spile__store_config config;
+  config_from(&config, &env, uri, options);
   if ((config.address = after_scheme(uri, "memory:")) != NULL)
     return spile__memory_open(out, &config, error);
   if ((config.address = after_scheme(uri, "lmdb:")) != NULL)
@@ -195,4 +205,24 @@ void spile_close(spile_limiter *limiter) {
     return;
   limiter->store->ops->close(limiter->store, limiter->fork_generation != spile__fork_generation());
   limiter_free(limiter);
+}
+
+int spile_repair(const char *uri, const spile_options *given, char *moved_to, size_t size, spile_error *error) {
+  if (moved_to != NULL && size == 0)
+    return spile__fail(error, SPILE_EINVAL, "moved_to has no room", NULL);
+  if (moved_to != NULL)
+    moved_to[0] = '\0';
+  if (uri == NULL)
+    return spile__fail(error, SPILE_EINVAL, "the store address is NULL", NULL);
+  const char *address = after_scheme(uri, "lmdb:");
+  if (address == NULL)
+    return spile__fail(error, SPILE_ENOTSUP, "only a store lmdb:PATH has files to repair", NULL);
+  spile_options options;
+  int result = options_read(&options, given, error);
+  if (result != SPILE_OK)
+    return result;
+  spile_env env;
+  spile__store_config config;
+  config_from(&config, &env, address, &options);
+  return spile__lmdb_repair(&config, moved_to, size, error);
 }
