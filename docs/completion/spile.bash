@@ -6,7 +6,7 @@ _spile() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} options
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'take peek clear simulate replay show --help --version' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'take peek clear simulate replay show repair --help --version' -- "$current")
         return
     fi
     case ${COMP_WORDS[1]} in
@@ -15,7 +15,7 @@ _spile() {
     clear) options='--store --limit --simulated --timeout --json --help' ;;
     simulate) options='--store --limit --cost --timeout --help' ;;
     replay) options='--limit --by --json --help' ;;
-    show) options='--store --timeout --json --help' ;;
+    show | repair) options='--store --timeout --json --help' ;;
     *) return ;;
     esac
     # A ':' or '=' is a word of its own to bash, so an address or MAX behind one is left to the user.

@@ -60,6 +60,15 @@ static const struct {
     {"show", show_run, OPTION_STORE | OPTION_TIMEOUT | OPTION_JSON,
      "usage: spile show [--store URI] [KEY]\n"
      "Lists what is stored: key, limit, its numbers, what is left.\n\n" STORE_HELP TIMEOUT_HELP JSON_HELP},
+    {"repair", repair_run, OPTION_STORE | OPTION_TIMEOUT | OPTION_JSON,
+     "usage: spile repair [--store lmdb:PATH]\n"
+     "Moves a damaged LMDB file aside, never over another, so that an empty one begins; leaves a sound one alone.\n"
+     "Nobody may have the store open.\n\n"
+     "  --store URI     lmdb:PATH; else $SPILE_STORE, else LMDB under $XDG_STATE_HOME/spile or ~/.local/state/spile\n"
+     "  --timeout MS    how long to wait for who is just opening the store, 1 to 3600000 (default 1000)\n" JSON_HELP
+     "\nExits 0 when the file was moved or is sound, 2 on a wrong command line, 3 when it cannot be read or moved, or "
+     "is "
+     "in use.\n"},
 };
 
 enum { VERB_COUNT = sizeof(verbs) / sizeof(verbs[0]) };
@@ -71,7 +80,8 @@ static const char general_help[] = "usage: spile VERB [option...] [argument...]\
                                    "  clear KEY       make a bucket full again\n"
                                    "  simulate        decide a trace at its own times\n"
                                    "  replay          decide an access log\n"
-                                   "  show            list what is stored\n\n"
+                                   "  show            list what is stored\n"
+                                   "  repair          move a damaged LMDB file aside\n\n"
                                    "spile VERB --help tells a verb's options. spile --version tells the version.\n"
                                    "Example: spile take --limit 5/s me && echo go\n";
 

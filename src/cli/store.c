@@ -16,8 +16,6 @@
 
 /* ---- The default store ---- */
 
-enum { ADDRESS_SIZE = PATH_MAX * 3 + 8 };
-
 /* Makes every directory on the way to `path`, which may be cut at any '/'. @return 0 or an errno */
 static int parents_make(char *path) {
   for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
@@ -32,10 +30,10 @@ static int parents_make(char *path) {
 
 /* "lmdb:" and the path, percent-encoded where a '?' or '%' would be read as something else. */
 static void address_make(char *address, const char *path) {
-  size_t n = (size_t)snprintf(address, ADDRESS_SIZE, "lmdb:");
+  size_t n = (size_t)snprintf(address, STORE_ADDRESS_SIZE, "lmdb:");
   for (const char *c = path; *c != '\0'; c++) {
     bool special = *c == '%' || *c == '?' || *c == '&';
-    n += (size_t)snprintf(address + n, ADDRESS_SIZE - n, special ? "%%%02X" : "%c", (unsigned char)*c);
+    n += (size_t)snprintf(address + n, STORE_ADDRESS_SIZE - n, special ? "%%%02X" : "%c", (unsigned char)*c);
   }
 }
 
@@ -65,8 +63,17 @@ static int default_address(char *address) {
 
 /* ---- Opening ---- */
 
+int store_find(const char **uri, char address[STORE_ADDRESS_SIZE]) {
+  if (*uri == NULL)
+    *uri = getenv("SPILE_STORE");
+  if (*uri != NULL && (*uri)[0] != '\0')
+    return EXIT_ALLOWED;
+  *uri = address;
+  return default_address(address);
+}
+
 /* Errors are answers that the store did not give; the verbs tell them, once. */
-static void store_log(void *user, spile_log_level level, const char *line) {
+void store_log(void *user, spile_log_level level, const char *line) {
   (void)user;
   if (level == SPILE_LOG_WARNING)
     (void)message(0, "%s", line);
@@ -144,15 +151,10 @@ static const spile_store_ops broken_ops = {
 int store_open(spile_limiter **out, const char *uri, int64_t timeout_ms, spile_on_store_error on_store_error,
                const int64_t *clock, const char *key_prefix) {
   *out = NULL;
-  char address[ADDRESS_SIZE];
-  if (uri == NULL)
-    uri = getenv("SPILE_STORE");
-  if (uri == NULL || uri[0] == '\0') {
-    int status = default_address(address);
-    if (status != EXIT_ALLOWED)
-      return status;
-    uri = address;
-  }
+  char address[STORE_ADDRESS_SIZE];
+  int status = store_find(&uri, address);
+  if (status != EXIT_ALLOWED)
+    return status;
   spile_options options = SPILE_OPTIONS_INIT;
   options.timeout_ms = timeout_ms;
   options.on_store_error = (int)on_store_error;

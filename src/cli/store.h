@@ -7,10 +7,25 @@
 #ifndef SPILE_CLI_STORE_H
 #define SPILE_CLI_STORE_H
 
+#include <limits.h>
+
 #include <spile/spile.h>
 
+enum { STORE_ADDRESS_SIZE = PATH_MAX * 3 + 8 };
+
 /*
- * Opens `uri`; NULL: SPILE_STORE of the environment, else LMDB under the user's state directory, which is made.
+ * Which store: *uri as it is; NULL: SPILE_STORE of the environment, else LMDB under the user's state directory, which
+ * is made and whose address is written to `address`.
+ *
+ * @return EXIT_ALLOWED; EXIT_USAGE or EXIT_STORE with a message
+ */
+int store_find(const char **uri, char address[STORE_ADDRESS_SIZE]);
+
+/* Shows the library's warnings and errors as messages. */
+void store_log(void *user, spile_log_level level, const char *line);
+
+/*
+ * Opens `uri`, or what store_find says.
  *
  * @param clock  NULL: the store's own time; else the time of every decision, read at each
  * @param key_prefix  NULL: the library's
