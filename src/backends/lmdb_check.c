@@ -11,7 +11,8 @@
  *   - pages, entries and depth are as many as the meta page says;
  *   - pages that are listed as free are in use nowhere.
  *
- * What is not covered is the content of records, which have checksums of their own: a damaged one concerns one bucket.
+ * Records have checksums of their own, over key and content. A damaged one concerns one bucket and is no reason to
+ * refuse the others: it is counted and told.
  *
  * The file, by the layout of LMDB 0.9: pages of one size; meta pages 0 and 1; two trees, one that lists free pages by
  * the transaction that freed them, and one for the data. A page is a head, an array of the places of its nodes that
@@ -30,6 +31,7 @@
 
 #include "backends/address.h"
 #include "backends/lmdb_key.h"
+#include "core/record.h"
 
 _Static_assert(MDB_VERSION_MAJOR == 0, "this is the file format of LMDB 0.9");
 
@@ -124,6 +126,7 @@ typedef struct checker {
   /* Of the data. */
   bool has_secret;
   bool has_ours;
+  size_t unreadable; /* records */
 } checker;
 
 static int check_fail(const checker *check, size_t page, const char *what) {
@@ -298,6 +301,25 @@ static int free_list_check(checker *check, size_t page, const page_node *node, s
   return SPILE_OK;
 }
 
+static int record_check(checker *check, size_t page, const page_node *node) {
+  if (spile__lmdb_secret_is_key(node->key, node->key_len)) {
+    uint64_t secret[2];
+    check->has_secret = true;
+    return node->flags == 0 && spile__lmdb_secret_read(secret, node->value, node->value_len)
+               ? SPILE_OK
+               : check_fail(check, page, "has a damaged hash key");
+  }
+  spile__lmdb_parts parts;
+  spile__state state;
+  bool bucket = spile__lmdb_key_split(&parts, node->key, node->key_len);
+  check->has_ours = check->has_ours || bucket || node->key[0] == SPILE__LMDB_META;
+  if (!bucket || node->flags != 0 ||
+      spile__record_decode(node->value, node->value_len, parts.algorithm, node->key, node->key_len, &state) !=
+          SPILE_REASON_NONE)
+    check->unreadable++;
+  return SPILE_OK;
+}
+
 static int leaf_node_check(checker *check, size_t page, const page_node *node) {
   size_t first_overflow = 0;
   if (!key_follows(check, node, false))
@@ -316,16 +338,7 @@ static int leaf_node_check(checker *check, size_t page, const page_node *node) {
       return check_fail(check, page, "lists free pages of a transaction that never was");
     return free_list_check(check, page, node, first_overflow);
   }
-  spile__lmdb_parts parts;
-  uint64_t secret[2];
-  if (spile__lmdb_secret_is_key(node->key, node->key_len)) {
-    if (node->flags != 0 || !spile__lmdb_secret_read(secret, node->value, node->value_len))
-      return check_fail(check, page, "has a damaged hash key");
-    check->has_secret = true;
-  }
-  check->has_ours =
-      check->has_ours || node->key[0] == SPILE__LMDB_META || spile__lmdb_key_split(&parts, node->key, node->key_len);
-  return SPILE_OK;
+  return record_check(check, page, node);
 }
 
 static int page_read(checker *check, size_t number, unsigned char *page, page_head *head, size_t *count) {
@@ -467,6 +480,16 @@ static void check_finish(checker *check) {
     (void)check->outside->allocate(check->outside->allocate_user, check->pages, 0);
 }
 
+static void check_tell(const checker *check) {
+  if (check->unreadable == 0)
+    return;
+  static const char told[] = "records cannot be read (damaged, or of a later version): their buckets fail until they "
+                             "are cleared, or begin full where the key is damaged";
+  char line[240];
+  (void)snprintf(line, sizeof(line), "lmdb: %zu %s", check->unreadable, told);
+  check->outside->log(check->outside->log_user, SPILE_LOG_WARNING, line);
+}
+
 static int file_check(checker *check, size_t file_size) {
   meta_page meta;
   int result = metas_read(check, file_size, &meta);
@@ -476,8 +499,12 @@ static int file_check(checker *check, size_t file_size) {
     result = tree_check(check, TREE_DATA, &meta.trees[TREE_DATA]);
   if (result == SPILE_OK)
     result = tree_check(check, TREE_FREE, &meta.trees[TREE_FREE]);
-  if (result != SPILE_OK || meta.trees[TREE_DATA].entries == 0 || check->has_secret)
+  if (result != SPILE_OK)
     return result;
+  if (meta.trees[TREE_DATA].entries == 0 || check->has_secret) {
+    check_tell(check);
+    return SPILE_OK;
+  }
   if (check->has_ours)
     return check_fail(check, 0, "leads to buckets without their hash key");
   return spile__store_fail(
