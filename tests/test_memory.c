@@ -357,6 +357,98 @@ Test(memory, refuses_more_limits_than_it_can_name_as_no_room, .timeout = 120) {
   }
   (void)snprintf(name, sizeof(name), "one more");
   spile_spec spec = spec_of(name, 1, 1, 1000);
-  cr_assert(eq(int, take(store, &spec, "k", 1, 0, NULL), SPILE_EFULL));
+  spile_error error = {0};
+  spile_item item = {.key = "k", .key_len = 1, .spec = &spec, .cost = 1};
+  spile_call call = {.verb = SPILE_VERB_TAKE, .items = &item, .n = 1, .error = &error};
+  cr_assert(eq(int, store->ops->decide(store, &call), SPILE_EFULL));
+  cr_assert(strstr(error.message, "524287 limits") != NULL, "%s", error.message);
+  error = (spile_error){0};
+  cr_assert(eq(int, store->ops->clear(store, &item, 0, &error), SPILE_EUNAVAILABLE));
+  cr_assert(strstr(error.message, "524287 limits") != NULL, "%s", error.message);
   store->ops->close(store, false);
+}
+
+/* An allocator that fails at the n-th call, once or from then on. */
+typedef struct failing {
+  int calls;
+  int fail_at;
+  bool for_good;
+  int blocks;
+} failing;
+
+static void *failing_allocate(void *user, void *block, size_t size) {
+  failing *f = user;
+  if (size == 0) {
+    f->blocks -= block != NULL;
+    free(block);
+    return NULL;
+  }
+  f->calls++;
+  if (f->calls == f->fail_at || (f->for_good && f->calls > f->fail_at))
+    return NULL;
+  f->blocks += block == NULL;
+  return realloc(block, size);
+}
+
+/* Opens, takes under limits that are new, of one and of several buckets, and clears. @return how many calls failed */
+static int use_failing(failing *f) {
+  spile_options options = SPILE_OPTIONS_INIT;
+  options.allocate = failing_allocate;
+  options.allocate_user = f;
+  spile_limiter *limiter;
+  spile_error error = {0};
+  int result = spile_open(&limiter, "memory:?keys=100", &options, &error);
+  if (result != SPILE_OK) {
+    cr_assert(eq(int, result, SPILE_ENOMEM));
+    cr_assert(error.message[0] != '\0');
+    return 1;
+  }
+  int failures = 0;
+  spile_request requests[3];
+  spile_limit *limits[3];
+  for (int i = 0; i < 3; i++) {
+    char text[64];
+    (void)snprintf(text, sizeof(text), "5/d,name=limit-%d", i);
+    cr_assert(eq(int, spile_limit_parse(&limits[i], text, NULL), SPILE_OK));
+    requests[i] = (spile_request){.limit = limits[i], .key = "k", .key_len = 1, .cost = 1};
+  }
+  /* Each twice: what failed for want of memory works once there is some, and never as "no room". */
+  for (int i = 0; i < 4; i++) {
+    spile_decision decision;
+    result = i % 2 == 0 ? spile_take(limiter, limits[0], "k", 1, 1, &decision)
+                        : spile_take_all(limiter, requests, 3, &decision, NULL);
+    cr_assert(result == SPILE_ALLOWED || result == SPILE_ENOMEM, "%d", result);
+    failures += result == SPILE_ENOMEM;
+    if (result == SPILE_ENOMEM)
+      cr_assert(strstr(decision.detail, "out of memory") != NULL || decision.detail[0] == '\0', "%s", decision.detail);
+  }
+  spile_counters counters = SPILE_COUNTERS_INIT;
+  cr_assert(eq(int, spile_count(limiter, &counters), SPILE_OK));
+  cr_assert(eq(u64, counters.full, 0));
+  cr_assert(eq(u64, counters.allowed, (uint64_t)(4 - failures)));
+  result = spile_clear(limiter, limits[1], "k", 1, &error);
+  cr_assert(result == SPILE_OK || result == SPILE_ENOMEM);
+  failures += result == SPILE_ENOMEM;
+  for (int i = 0; i < 3; i++)
+    spile_limit_unref(limits[i]);
+  spile_close(limiter);
+  return failures;
+}
+
+Test(memory, says_out_of_memory_at_whichever_allocation_fails_and_goes_on_after_it) {
+  for (int for_good = 0; for_good < 2; for_good++) {
+    int fail_at = 1;
+    for (;; fail_at++) {
+      failing f = {.fail_at = fail_at, .for_good = for_good != 0};
+      int failures = use_failing(&f);
+      cr_assert(eq(int, f.blocks, 0));
+      if (f.calls < fail_at) {
+        cr_assert(eq(int, failures, 0));
+        break;
+      }
+      cr_assert(gt(int, failures, 0));
+    }
+    /* The limiter, the store, and each of the three limits. */
+    cr_assert(ge(int, fail_at, 6));
+  }
 }

@@ -44,19 +44,27 @@ static int64_t memory_now(const memory_store *memory, int64_t given_ms) {
   return now_ms < 0 ? 0 : now_ms > SPILE_TIME_MAX_MS ? SPILE_TIME_MAX_MS : now_ms;
 }
 
-static int no_limit(spile_call *call, size_t item) {
-  call->full_item = item;
-  return spile__store_fail(
-      call->error, SPILE_EFULL, SPILE_REASON_NONE,
-      "the memory store has met %d different limits, or has no memory for another one; it keeps all "
-      "it meets until it is closed",
-      LIMITS_MAX);
-}
-
 static int no_room(spile_call *call, size_t item) {
   call->full_item = item;
   return spile__store_fail(call->error, SPILE_EFULL, SPILE_REASON_NONE,
                            "the memory store has no room for another key; open it with a larger keys=");
+}
+
+/* A limit that is new to the table could not be noted in it. */
+static int limit_failed(memory_store *memory, int full_code, spile_error *error) {
+  if (!spile__memory_limits_full(&memory->table))
+    return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE,
+                             "out of memory for a limit that is new to the "
+                             "memory store");
+  return spile__store_fail(error, full_code, SPILE_REASON_NONE,
+                           "the memory store has met %d limits, the most it can tell apart; limits that changed count "
+                           "each time: open a new store",
+                           LIMITS_MAX);
+}
+
+static int no_limit(memory_store *memory, spile_call *call, size_t item) {
+  call->full_item = item;
+  return limit_failed(memory, SPILE_EFULL, call->error);
 }
 
 /* ---- One bucket ---- */
@@ -141,7 +149,7 @@ static int memory_decide_one(memory_store *memory, spile_call *call) {
   spile_item *item = call->items;
   const memory_limit *limit = spile__memory_limit_get(table, item->spec, memory->env);
   if (limit == NULL)
-    return no_limit(call, 0);
+    return no_limit(memory, call, 0);
   memory_probe probe;
   spile__memory_probe_init(&probe, table, limit, item->key, item->key_len);
   /* The entry is on its way while the clock is read. */
@@ -285,7 +293,7 @@ SPILE__OUT_OF_LINE static int memory_decide_several(memory_store *memory, spile_
   for (size_t i = 0; i < call->n; i++) {
     const memory_limit *limit = spile__memory_limit_get(&memory->table, call->items[i].spec, memory->env);
     if (limit == NULL)
-      return no_limit(call, i);
+      return no_limit(memory, call, i);
     spile__memory_probe_init(&vector.probes[i], &memory->table, limit, call->items[i].key, call->items[i].key_len);
     spile__memory_prefetch(&memory->table, &vector.probes[i]);
   }
@@ -323,7 +331,7 @@ static int memory_clear(spile_store *store, const spile_item *item, int64_t dead
   memory_store *memory = memory_of(store);
   const memory_limit *limit = spile__memory_limit_get(&memory->table, item->spec, memory->env);
   if (limit == NULL)
-    return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE, "the memory store has no room for another limit");
+    return limit_failed(memory, SPILE_EUNAVAILABLE, error);
   memory_probe probe;
   spile__memory_probe_init(&probe, &memory->table, limit, item->key, item->key_len);
   unsigned turns = 0;

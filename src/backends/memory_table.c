@@ -122,6 +122,13 @@ const memory_limit *spile__memory_limit_get(memory_table *table, const spile_spe
   return limit;
 }
 
+bool spile__memory_limits_full(memory_table *table) {
+  (void)pthread_mutex_lock(&table->limits_lock);
+  bool full = table->limit_count == LIMITS_MAX;
+  (void)pthread_mutex_unlock(&table->limits_lock);
+  return full;
+}
+
 /* ---- Keys ---- */
 
 /* Up to eight bytes as a word, zero-padded. */

@@ -119,6 +119,8 @@ void spile__memory_table_finish(memory_table *table, const spile_env *env);
 
 /* The copy of a spec. @return NULL: more than LIMITS_MAX, or no memory */
 const memory_limit *spile__memory_limit_get(memory_table *table, const spile_spec *spec, const spile_env *env);
+/* After the above gave NULL: whether it is for more than LIMITS_MAX, and not for want of memory. */
+bool spile__memory_limits_full(memory_table *table);
 const memory_limit *spile__memory_limit_by_id(const memory_table *table, uint32_t id);
 
 void spile__memory_probe_init(memory_probe *probe, const memory_table *table, const memory_limit *limit,
