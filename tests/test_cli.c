@@ -436,6 +436,61 @@ Test(cli, show_says_of_a_hashed_key_that_it_is_one) {
   expect_contains(run.err, "1 buckets of long keys are stored as hashes");
 }
 
+/* ---- repair ---- */
+
+static const char *store_path(const char *name) {
+  static char path[256];
+  (void)snprintf(path, sizeof(path), "%s/store/%s", run_directory(), name);
+  return path;
+}
+
+Test(cli, repair_moves_a_damaged_file_aside_and_an_empty_store_begins) {
+  const char *uri = lmdb_uri();
+  RUN("take", "me", "--store", uri, "--limit", "1/h,capacity=1");
+  expect_status(0);
+  RUN("repair", "--store", uri);
+  expect_status(0);
+  expect_out("sound: nothing to repair\n");
+  RUN("repair", "--store", uri, "--json");
+  expect_status(0);
+  expect_out("{\"repaired\":false,\"moved_to\":null}\n");
+  RUN("take", "me", "--store", uri, "--limit", "1/h,capacity=1");
+  expect_status(1);
+
+  cr_assert(eq(int, truncate(store_path("data.mdb"), 9000), 0));
+  RUN("take", "me", "--store", uri, "--limit", "1/h,capacity=1");
+  expect_failure(3, "spile repair");
+  RUN("repair", "--store", uri, "--json");
+  expect_status(0);
+  char line[512];
+  (void)snprintf(line, sizeof(line), "{\"repaired\":true,\"moved_to\":\"%s\"}\n", store_path("data.mdb.damaged-1"));
+  expect_out(line);
+  expect_contains(run.err, "spile: lmdb: moved aside to data.mdb.damaged-1: ");
+  cr_assert(eq(int, access(store_path("data.mdb.damaged-1"), R_OK), 0));
+  RUN("take", "me", "--store", uri, "--limit", "1/h,capacity=1");
+  expect_status(0);
+
+  cr_assert(eq(int, truncate(store_path("data.mdb"), 9000), 0));
+  RUN("repair", "--store", uri);
+  expect_status(0);
+  (void)snprintf(line, sizeof(line), "repaired: the damaged file is kept as %s; the store is empty\n",
+                 store_path("data.mdb.damaged-2"));
+  expect_out(line);
+}
+
+Test(cli, repair_says_why_it_cannot) {
+  RUN("repair", "--store", "memory:");
+  expect_failure(2, "lmdb:PATH");
+  RUN("repair", "--store", "redis://user:s3cret@127.0.0.1:1");
+  expect_failure(2, "lmdb:PATH");
+  RUN("repair", "me", "--store", lmdb_uri());
+  expect_failure(2, "no arguments");
+  RUN("repair", "--store", lmdb_uri());
+  expect_failure(3, "No such file or directory");
+  RUN("repair", "--limit", "1/s");
+  expect_failure(2, "no option --limit");
+}
+
 /* ---- simulate ---- */
 
 #define CSV_HEADER "at_ms,key,cost,outcome,remaining,retry_after_ms,reset_after_ms\n"
@@ -612,6 +667,18 @@ static void expect_cleaned_after(int number) {
   cr_assert(kill(running.pid, number) == 0);
   cr_assert(eq(int, run_wait(&running), 128 + number));
   expect_real_bucket_alone(entries);
+}
+
+Test(cli, repair_is_refused_while_another_process_has_the_store_open) {
+  running_command running;
+  simulation_start(&running);
+  RUN("repair", "--store", lmdb_uri());
+  expect_failure(3, "another process");
+  cr_assert(kill(running.pid, SIGTERM) == 0);
+  cr_assert(eq(int, run_wait(&running), 128 + SIGTERM));
+  RUN("repair", "--store", lmdb_uri());
+  expect_status(0);
+  expect_out("sound: nothing to repair\n");
 }
 
 Test(cli, simulate_removes_its_buckets_on_sigterm) {
