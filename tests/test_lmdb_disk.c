@@ -69,7 +69,7 @@ static asked take_until_failure(spile_store *store, const spile_spec *spec) {
   return got;
 }
 
-Test(lmdb_disk, a_full_disk_is_an_error_and_ends_with_the_want_of_room, .timeout = 60) {
+Test(lmdb_disk, a_full_disk_is_an_error_and_ends_with_the_want_of_room) {
   lmdb_rig rig;
   rig_start(&rig);
   spile_spec spec = spec_of("default", 2, 1, HOUR_MS);
@@ -105,7 +105,7 @@ Test(lmdb_disk, a_full_disk_is_an_error_and_ends_with_the_want_of_room, .timeout
 }
 
 /* A mapped page that the disk has no room for would be a SIGBUS, so the mapped files have all their room first. */
-Test(lmdb_disk, a_disk_that_is_full_before_opening_is_an_error_at_every_size, .timeout = 60) {
+Test(lmdb_disk, a_disk_that_is_full_before_opening_is_an_error_at_every_size) {
   lmdb_rig rig;
   rig_start(&rig);
   spile_spec spec = spec_of("default", 2, 1, HOUR_MS);
@@ -263,7 +263,7 @@ static void *panicked_run(void *user) {
   return NULL;
 }
 
-Test(lmdb_disk, opens_itself_anew_under_the_takes_of_many_threads, .timeout = 120) {
+Test(lmdb_disk, opens_itself_anew_under_the_takes_of_many_threads) {
   enum { THREADS = 6, ROUNDS = 60 };
   lmdb_rig rig;
   rig_start(&rig);

@@ -187,7 +187,7 @@ static pid_t opener_start(lmdb_rig *rig, const spile_spec *spec, atomic_long *ac
   return child;
 }
 
-Test(lmdb_faults, kills_while_opening_and_closing_lose_nothing_and_lock_nobody_out, .timeout = 120) {
+Test(lmdb_faults, kills_while_opening_and_closing_lose_nothing_and_lock_nobody_out) {
   enum { KILLS = 200, OPENERS = 3 };
   lmdb_rig rig;
   rig_start(&rig);
@@ -277,11 +277,11 @@ static void kill_at_each_call(bool is_new) {
   rig_stop(&rig);
 }
 
-Test(lmdb_faults, a_kill_at_any_system_call_of_making_a_store_leaves_one_that_opens, .timeout = 300) {
+Test(lmdb_faults, a_kill_at_any_system_call_of_making_a_store_leaves_one_that_opens) {
   kill_at_each_call(true);
 }
 
-Test(lmdb_faults, a_kill_at_any_system_call_of_using_a_store_leaves_one_that_opens, .timeout = 300) {
+Test(lmdb_faults, a_kill_at_any_system_call_of_using_a_store_leaves_one_that_opens) {
   kill_at_each_call(false);
 }
 
@@ -372,7 +372,7 @@ static double clock_now_ms(void) {
 }
 
 /* How late: printed for docs/failure.md; the bound here is one that a busy machine keeps. */
-Test(lmdb_faults, a_take_behind_a_stopped_holder_ends_at_its_deadline, .timeout = 60) {
+Test(lmdb_faults, a_take_behind_a_stopped_holder_ends_at_its_deadline) {
   enum { TRIES = 50 };
   static const int deadlines_ms[] = {1, 5, 25};
   lmdb_rig rig;
