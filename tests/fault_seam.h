@@ -13,7 +13,7 @@ typedef struct fault_plan {
   int skip;    /* calls that succeed first */
   int fails;   /* calls that fail then */
   int error;   /* with this errno */
-  bool metas;  /* only writes of LMDB's meta pages and what follows them */
+  bool metas;  /* only writes of LMDB's meta pages */
   bool synced; /* only fdatasync */
 } fault_plan;
 

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,6 +231,8 @@ static int child_use(lmdb_rig *rig, spile_store *store, const spile_spec *spec) 
 
 static int child_open(lmdb_rig *rig, const spile_spec *spec) {
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+  /* One that turns in circles is as bad as one that crashes, and counts as such. */
+  (void)alarm(30);
   spile_store *store;
   asked got = {0};
   got.outcome = rig_try(rig, TAIL, "rl", false, &store, &got.error);
@@ -289,6 +292,73 @@ Test(lmdb_damage, a_thousand_damaged_files_crash_nobody_and_none_answers_wrongly
                   counts[i][RECORDS], counts[i][LOST]);
   free(bytes);
   free(whole.bytes);
+  rig_stop(&rig);
+}
+
+static void expect_refused(lmdb_rig *rig, const char *what) {
+  spile_store *store;
+  spile_error error;
+  cr_assert(rig_try(rig, TAIL, "rl", false, &store, &error) == SPILE_EUNAVAILABLE, "%s", what);
+  cr_assert(error.reason == SPILE_REASON_CORRUPT, "%s: %s", what, error.message);
+}
+
+/* Behind a meta page's head of 16 bytes its transaction's number stands at 128. */
+static uint64_t *transaction_of(const image *file, size_t page) {
+  return (uint64_t *)(void *)(file->bytes + page * PAGE + 16 + 128);
+}
+
+Test(lmdb_damage, an_old_state_does_not_pass_for_the_newest) {
+  lmdb_rig rig;
+  rig_start(&rig);
+  spile_spec spec = spec_of("default", CAPACITY, 1, HOUR_MS);
+  store_fill(&rig, &spec);
+  image file = image_read(&rig);
+  size_t newest = *transaction_of(&file, 1) > *transaction_of(&file, 0);
+  static const int64_t changes[] = {-4, -1, 1, 2, 4, 1 << 20};
+  for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+    *transaction_of(&file, newest) += (uint64_t)changes[i];
+    image_write(&rig, file.bytes, file.size);
+    *transaction_of(&file, newest) -= (uint64_t)changes[i];
+    char what[32];
+    (void)snprintf(what, sizeof(what), "%d", (int)changes[i]);
+    expect_refused(&rig, what);
+  }
+  free(file.bytes);
+  rig_stop(&rig);
+}
+
+/* Changes the length of the second value in every leaf, so that it ends early or reaches into the next. */
+static void leaves_change(unsigned char *bytes, size_t used, int change) {
+  for (size_t at = 2 * PAGE; at < used; at += PAGE) {
+    unsigned char *page = bytes + at;
+    uint16_t offset;
+    memcpy(&offset, page + 18, sizeof(offset));
+    if (page[10] != 2 || page[11] != 0 || offset < 16 || offset >= PAGE - 100)
+      continue;
+    uint16_t len;
+    memcpy(&len, page + offset, sizeof(len));
+    len = (uint16_t)(len + change);
+    memcpy(page + offset, &len, sizeof(len));
+  }
+}
+
+Test(lmdb_damage, entries_that_leave_gaps_or_overlap_are_found) {
+  lmdb_rig rig;
+  rig_start(&rig);
+  spile_spec spec = spec_of("default", CAPACITY, 1, HOUR_MS);
+  spile_store *store = rig_open(&rig, TAIL);
+  for (int i = 0; i < 20; i++)
+    cr_assert(eq(int, take_one(store, &spec, key_of(i)), SPILE_ALLOWED));
+  rig_close(store);
+  image file = image_read(&rig);
+  static const int changes[] = {-2, 2};
+  for (size_t i = 0; i < 2; i++) {
+    leaves_change(file.bytes, file.used, changes[i]);
+    image_write(&rig, file.bytes, file.size);
+    leaves_change(file.bytes, file.used, -changes[i]);
+    expect_refused(&rig, changes[i] < 0 ? "gaps" : "overlap");
+  }
+  free(file.bytes);
   rig_stop(&rig);
 }
 

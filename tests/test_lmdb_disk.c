@@ -273,10 +273,13 @@ Test(lmdb_disk, opens_itself_anew_under_the_takes_of_many_threads) {
   for (int i = 0; i < THREADS; i++)
     cr_assert(eq(int, pthread_create(&threads[i], NULL, panicked_run, &shared), 0));
   int fell = 0;
+  int64_t patience_ms = rig.env.monotonic_ms(NULL) + 3 * RIG_PATIENCE_MS;
   for (int round = 0; round < ROUNDS; round++) {
     int before = atomic_load(&shared.allowed);
-    while (atomic_load(&shared.allowed) < before + 20)
+    while (atomic_load(&shared.allowed) < before + 20) {
+      cr_assert(rig.env.monotonic_ms(NULL) < patience_ms, "no take succeeds after round %d", round);
       (void)sched_yield();
+    }
     fault_set(&(fault_plan){.fails = 1, .error = EIO, .metas = true});
     while (fault_failed() == 0)
       (void)sched_yield();

@@ -269,13 +269,13 @@ void spile_close(spile_limiter *limiter);
  *
  * @param uri       lmdb:PATH, as for spile_open; its parameters do not matter
  * @param options   NULL: defaults. Of them allocator, log and timeout_ms (for who is just opening) are used
- * @param moved_to  out: the path of the file that was moved; "" when there was nothing to repair, and on failure. May be
- *                  NULL; else `size` bytes, enough for PATH and 33 more
+ * @param moved_to  out: the path of the file that was moved; "" when there was nothing to repair, and on failure. May
+ * be NULL; else `size` bytes, enough for PATH and 33 more
  * @param error     may be NULL
- * @return SPILE_OK, moved or sound; SPILE_EINVAL, an argument is NULL or too short; SPILE_ECONFIG, the address cannot be
- *         read; SPILE_ENOTSUP, the store has no files or this build no LMDB; SPILE_ENOMEM; SPILE_EUNAVAILABLE, with
- *         reason BUSY while any process has the directory open, this one included; FOREIGN, it holds another program's
- *         database, which is left alone; IO, it cannot be read or the file not moved
+ * @return SPILE_OK, moved or sound; SPILE_EINVAL, an argument is NULL or too short; SPILE_ECONFIG, the address cannot
+ * be read; SPILE_ENOTSUP, the store has no files or this build no LMDB; SPILE_ENOMEM; SPILE_EUNAVAILABLE, with reason
+ * BUSY while any process has the directory open, this one included; FOREIGN, it holds another program's database, which
+ * is left alone; IO, it cannot be read or the file not moved
  *
  * Blocks as long as reading the file takes. Thread-safety: safe.
  */

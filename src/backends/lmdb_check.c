@@ -436,7 +436,8 @@ static int meta_read(checker *check, size_t number, meta_page *meta) {
 
 /*
  * Transactions write the two in turn, odd ones page 1, so the numbers differ by one, but for the new file's, where both
- * are 0. That a number was damaged shows in that, and not by an old state that is taken for the new one.
+ * are 0. A damaged number shows in that, unless it became smaller by exactly two: then the state before the last
+ * transaction passes for the newest, and that one is lost.
  */
 static int metas_read(checker *check, size_t file_size, meta_page *newest) {
   meta_page metas[2];
