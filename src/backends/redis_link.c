@@ -61,6 +61,9 @@ static int talk_fail(spile__redis_link *link, const link_talk *talk, spile_reaso
 }
 
 static int talk_fail_memory(spile__redis_link *link, const link_talk *talk) {
+  /* Once something was sent it is not enough that the fault is on this side: the answer that had no room is lost. */
+  if (talk->sent && !talk->greeting)
+    return talk_fail(link, talk, SPILE_REASON_CLOSED, "no memory for the answer, so the connection was closed");
   spile__redis_link_close(link);
   return spile__store_fail(talk->error, SPILE_ENOMEM, SPILE_REASON_NONE, "no memory for a command and its answer");
 }
@@ -104,7 +107,8 @@ static int talk_receive(spile__redis_link *link, const link_talk *talk, size_t *
     if (complete < 0)
       return talk_fail(link, talk, SPILE_REASON_PROTOCOL,
                        "what came is not an answer of a Redis server to this command");
-    if (!spile__redis_buffer_reserve(link->env, &link->in, 4096))
+    /* A piece of an answer leaves room for the rest: what a greeting needed is enough for nearly every take. */
+    if (!spile__redis_buffer_reserve(link->env, &link->in, 1))
       return talk_fail_memory(link, talk);
     ssize_t received = link->transport->receive(link->transport_user, link->handle, link->in.bytes + link->in.len,
                                                 link->in.size - link->in.len, false);
