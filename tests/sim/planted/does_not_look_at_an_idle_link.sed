@@ -1,0 +1,1 @@
+s/return received == -EAGAIN;/return received != 0;/

@@ -1,0 +1,1 @@
+/^static int talk_wait/,/^}/ s/writable, left_ms)/writable, left_ms + 1)/

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A call is made as a program makes it, and what comes back is held against what really happened and against what the
+ * judges remember.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim.h"
+
+/* ---- What a call was told ---- */
+
+static void digest_add(sim *s, int64_t number) {
+  s->report->digest = (s->report->digest ^ (uint64_t)number) * UINT64_C(0x9e3779b97f4a7c15);
+  s->report->digest ^= s->report->digest >> 29;
+}
+
+const sim_limit *sim_item_limit(const sim *s, const sim_item *item) {
+  const sim_target *target = &s->targets[item->bucket];
+  return &target->variants[target->variant];
+}
+
+/* What spile.h says of a reason. */
+static bool reason_uncharged(int reason) {
+  switch (reason) {
+  case SPILE_REASON_BUSY:
+  case SPILE_REASON_CONNECT:
+  case SPILE_REASON_REFUSED:
+  case SPILE_REASON_READONLY:
+  case SPILE_REASON_LOADING:
+  case SPILE_REASON_OOM:
+  case SPILE_REASON_AUTH:
+  case SPILE_REASON_FOREIGN:
+  case SPILE_REASON_VERSION:
+  case SPILE_REASON_RESOLVE:
+  case SPILE_REASON_BREAKER:
+  case SPILE_REASON_MEMORY:
+    return true;
+  default:
+    return false;
+  }
+}
+
+static bool decision_numbers_unknown(const spile_decision *decision) {
+  return decision->remaining == SPILE_UNKNOWN && decision->retry_after_ms == SPILE_UNKNOWN &&
+         decision->reset_after_ms == SPILE_UNKNOWN;
+}
+
+/* Whether the answer is what on_store_error makes of a failure, and says so. */
+static void policy_judge(sim *s, const sim_client *client, const sim_call *call, int result) {
+  const spile_decision *decision = &s->decision;
+  bool never = false;
+  bool fail = false;
+  bool closed = false;
+  for (size_t i = 0; i < call->n; i++) {
+    int policy = client->options.on_store_error != 0 ? client->options.on_store_error
+                                                     : sim_item_limit(s, &call->items[i])->on_store_error;
+    never = never || call->items[i].cost > call->items[i].limit.capacity;
+    fail = fail || policy == SPILE_ON_STORE_ERROR_DEFAULT || policy == SPILE_ON_STORE_ERROR_FAIL;
+    closed = closed || policy == SPILE_ON_STORE_ERROR_CLOSED;
+  }
+  int want = never ? SPILE_NEVER : fail ? SPILE_EUNAVAILABLE : closed ? SPILE_DENIED : SPILE_ALLOWED;
+  int by = never ? SPILE_BY_LIMITS : fail ? SPILE_BY_NOBODY : SPILE_BY_POLICY;
+  if (fail && !never && decision->store_error == SPILE_REASON_MEMORY)
+    want = SPILE_ENOMEM;
+  if (result != want || decision->outcome != (result > 0 ? result : 0) || decision->decided_by != by)
+    sim_oracles_fail(&s->oracles, "unlabelled: result %d, outcome %d by %s, reason %s; the policy says %d by %s",
+                     result, decision->outcome, spile_decided_by_name(decision->decided_by),
+                     spile_reason_name(decision->store_error), want, spile_decided_by_name(by));
+  if (decision->store_error == SPILE_REASON_NONE || decision->detail[0] == '\0')
+    sim_oracles_fail(&s->oracles, "no answer and no reason: %s", decision->detail);
+  if (!decision_numbers_unknown(decision))
+    sim_oracles_fail(&s->oracles, "numbers that nobody knows: remaining %" PRId64 ", retry %" PRId64,
+                     decision->remaining, decision->retry_after_ms);
+}
+
+static void charge_judge(sim *s, const sim_call *call) {
+  if (!call->charged) {
+    sim_oracles_fail(&s->oracles, "call %" PRIu64 " was allowed and is not charged", call->number);
+    return;
+  }
+  if (call->epoch != s->server.epoch)
+    return;
+  for (size_t i = 0; i < call->n; i++) {
+    if (call->items[i].cost > 0)
+      sim_meter_charge(&s->oracles, &call->items[i], call->served_ms);
+  }
+}
+
+/* @return whether the answer is evidence */
+static bool answer_is_own(sim *s, const sim_call *call) {
+  if (call->served > 0 && call->foreign_taken == 0 && call->answer_len > 0 && call->answer_taken == call->answer_len)
+    return true;
+  if (call->lied)
+    s->report->lies++;
+  else
+    sim_oracles_fail(&s->oracles,
+                     "call %" PRIu64 " was answered by what was no answer to it: %zu of %zu bytes of its own and %zu "
+                     "others, run %d times",
+                     call->number, call->answer_taken, call->answer_len, call->foreign_taken, call->served);
+  return false;
+}
+
+static void answer_judge(sim *s, const sim_call *call, int result) {
+  s->report->answered++;
+  if (result != s->decision.outcome || s->decision.store_error != SPILE_REASON_NONE)
+    sim_oracles_fail(&s->oracles, "result %d and outcome %d", result, s->decision.outcome);
+  if (!answer_is_own(s, call)) {
+    sim_worlds_unanswered(&s->oracles, call, false);
+    return;
+  }
+  sim_answer told[SIM_ITEMS_MAX];
+  int strictest = SPILE_ALLOWED;
+  for (size_t i = 0; i < call->n; i++) {
+    const spile_decision *each = &s->each[i];
+    told[i] = (sim_answer){each->outcome, each->remaining, each->retry_after_ms, each->reset_after_ms};
+    strictest = each->outcome > strictest ? each->outcome : strictest;
+  }
+  if (result != strictest)
+    sim_oracles_fail(&s->oracles, "the decision is %d, the strictest limit says %d", result, strictest);
+  sim_worlds_answered(&s->oracles, call, told);
+  if (call->verb == SIM_TAKE && result == SPILE_ALLOWED)
+    charge_judge(s, call);
+}
+
+static void failure_judge(sim *s, sim_call *call, int reason) {
+  /* What a client was told by somebody who cannot be told from the server is not its fault. */
+  bool uncharged = reason_uncharged(reason) && !call->lied;
+  s->report->uncharged += uncharged;
+  s->report->unclear += !uncharged;
+  s->report->refused += reason == SPILE_REASON_BREAKER;
+  if (uncharged && call->charged)
+    sim_oracles_fail(&s->oracles, "call %" PRIu64 " was told that nothing was charged (%s: %s), and it was",
+                     call->number, spile_reason_name(reason), s->decision.detail);
+  call->told_uncharged = uncharged;
+  sim_worlds_unanswered(&s->oracles, call, uncharged);
+}
+
+/* ---- Calls ---- */
+
+sim_call *sim_call_new(sim *s, sim_verb verb) {
+  sim_call *call;
+  do
+    call = &s->calls[s->next_call++ % SIM_CALLS];
+  while (call->refs > 0);
+  memset(call, 0, sizeof(*call));
+  call->number = ++s->number;
+  call->verb = verb;
+  call->take = verb == SIM_TAKE;
+  return call;
+}
+
+static int call_ask(sim *s, const sim_client *client, const sim_call *call) {
+  spile_request requests[SIM_ITEMS_MAX];
+  for (size_t i = 0; i < call->n; i++) {
+    const sim_target *target = &s->targets[call->items[i].bucket];
+    requests[i] =
+        (spile_request){sim_item_limit(s, &call->items[i])->limit, target->key, target->key_len, call->items[i].cost};
+  }
+  const spile_request *one = &requests[0];
+  if (call->n > 1)
+    return call->take ? spile_take_all(client->limiter, requests, call->n, &s->decision, s->each)
+                      : spile_peek_all(client->limiter, requests, call->n, &s->decision, s->each);
+  int result = call->take ? spile_take(client->limiter, one->limit, one->key, one->key_len, one->cost, &s->decision)
+                          : spile_peek(client->limiter, one->limit, one->key, one->key_len, one->cost, &s->decision);
+  s->each[0] = s->decision;
+  return result;
+}
+
+static int64_t call_timeout_ms(const sim *s, const sim_client *client, const sim_call *call) {
+  int64_t least_ms = INT64_MAX;
+  for (size_t i = 0; i < call->n; i++) {
+    int64_t own_ms = sim_item_limit(s, &call->items[i])->timeout_ms;
+    own_ms = own_ms > 0 ? own_ms : client->options.timeout_ms;
+    least_ms = own_ms < least_ms ? own_ms : least_ms;
+  }
+  return least_ms;
+}
+
+static void clear_run(sim *s, sim_client *client, sim_call *call) {
+  const sim_target *target = &s->targets[call->items[0].bucket];
+  spile_error error = {0};
+  int result =
+      spile_clear(client->limiter, sim_item_limit(s, &call->items[0])->limit, target->key, target->key_len, &error);
+  call->running = false;
+  const sim_answer done = {.outcome = SPILE_ALLOWED};
+  bool own = result == SPILE_OK && answer_is_own(s, call);
+  if (own)
+    sim_worlds_answered(&s->oracles, call, &done);
+  else
+    sim_worlds_unanswered(&s->oracles, call, false);
+  s->last_result = result;
+}
+
+static void call_end(sim *s, sim_client *client, sim_call *call, int64_t start_ms) {
+  int64_t late_ms = sim_world_now_ms(&s->world) - start_ms - call_timeout_ms(s, client, call);
+  if (late_ms > 0)
+    sim_oracles_fail(&s->oracles, "call %" PRIu64 " ended %" PRId64 " ms after its deadline", call->number, late_ms);
+  digest_add(s, s->world.now_us);
+  s->world.call = NULL;
+  s->world.steer_us = 0;
+  s->last = *call;
+  s->report->takes++;
+  if (!s->world.killed)
+    return;
+  s->world.killed = false;
+  s->report->reopened++;
+  sim_client_close(s, client);
+  sim_client_open(s, client);
+}
+
+void sim_call_run(sim *s, sim_client *client, sim_call *call) {
+  int64_t start_ms = sim_world_now_ms(&s->world);
+  uint64_t activity = s->world.activity;
+  s->world.call = call;
+  call->running = true;
+  if (call->verb == SIM_CLEAR) {
+    clear_run(s, client, call);
+    call_end(s, client, call, start_ms);
+    return;
+  }
+  int result = call_ask(s, client, call);
+  call->running = false;
+  int reason = s->decision.store_error;
+  bool answered = s->decision.decided_by == SPILE_BY_STORE;
+  if (answered) {
+    answer_judge(s, call, result);
+  } else {
+    policy_judge(s, client, call, result);
+    failure_judge(s, call, reason);
+  }
+  sim_watch_call(&s->oracles, &client->watch, start_ms, sim_world_now_ms(&s->world), reason,
+                 s->world.activity != activity);
+  digest_add(s, result);
+  digest_add(s, reason);
+  digest_add(s, s->decision.remaining);
+  digest_add(s, s->decision.retry_after_ms);
+  digest_add(s, s->decision.reset_after_ms);
+  client->takes += call->take;
+  client->failures += call->take && reason != SPILE_REASON_NONE;
+  s->last_result = result;
+  call_end(s, client, call, start_ms);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The judges. None of them looks at the state of the server.
+ *
+ * Possible worlds: for each bucket all states that would explain every answer so far, computed by tests/model.c, which
+ * shares no arithmetic with the core. A request that may have been run leaves both worlds, an answer keeps those that
+ * foretold it to the last number. When none is left, something answered, charged or forgot what it should not have.
+ *
+ * The meter: what an account of acknowledged charges alone says about the promise. It drains at the limit's rate, each
+ * charge fills it, and it never holds more than the capacity.
+ *
+ * The breaker: when a client may ask and when it must not, from the failures that it reported.
+ */
+#ifndef SPILE_TESTS_SIM_ORACLES_H
+#define SPILE_TESTS_SIM_ORACLES_H
+
+#include "sim_call.h"
+
+#define SIM_POSSIBLE_MAX 512
+#define SIM_ORACLE_BUCKETS 8
+
+/* What a call is told about one bucket; outcome 0: it did not run. */
+typedef struct sim_answer {
+  int outcome;
+  int64_t remaining;
+  int64_t retry_after_ms;
+  int64_t reset_after_ms;
+} sim_answer;
+
+typedef struct sim_possible {
+  model_bucket bucket;
+  sim_answer told; /* to the call under way */
+} sim_possible;
+
+typedef struct sim_possibles {
+  size_t n;
+  sim_possible list[SIM_POSSIBLE_MAX];
+} sim_possibles;
+
+/* Tokens in units of the limit. */
+typedef struct sim_meter {
+  model_limit limit;
+  model_int level;     /* drains … */
+  int64_t at_ms;       /* … since */
+  model_int total;     /* charged since the start … */
+  int64_t earliest_ms; /* … between these readings */
+  int64_t latest_ms;
+} sim_meter;
+
+typedef struct sim_oracles {
+  size_t n_buckets;
+  sim_possibles possibles[SIM_ORACLE_BUCKETS];
+  sim_possibles before[SIM_ORACLE_BUCKETS]; /* when the replica was last written */
+  bool inconclusive[SIM_ORACLE_BUCKETS];    /* there were too many */
+  sim_meter meters[SIM_ORACLE_BUCKETS];
+  sim_possibles scratch;
+  size_t most; /* possible worlds of one bucket at a time */
+  uint64_t answers, charges;
+  bool blind; /* the possible worlds are not looked at */
+  bool failed;
+  char failure[400];
+} sim_oracles;
+
+void sim_oracles_init(sim_oracles *oracles, size_t n_buckets);
+
+/* Notes what went wrong, unless something did before. */
+void sim_oracles_fail(sim_oracles *oracles, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- Possible worlds ---- */
+
+/* A request is at the server, or would be if it were not lost. `oom`: a denial may not be able to write. */
+void sim_worlds_imagine(sim_oracles *oracles, sim_call *call, int64_t server_ms, bool oom);
+/* The call was answered; `told` has one answer for each of its items. */
+void sim_worlds_answered(sim_oracles *oracles, const sim_call *call, const sim_answer *told);
+/* … or not; `uncharged`: it was said that nothing was charged. */
+void sim_worlds_unanswered(sim_oracles *oracles, const sim_call *call, bool uncharged);
+
+/* The clock is about to be set back from this reading: what could have expired may be gone. */
+void sim_worlds_forget_expired(sim_oracles *oracles, int64_t server_ms);
+void sim_worlds_wipe(sim_oracles *oracles);
+void sim_worlds_copy(sim_oracles *oracles);    /* the replica gets everything … */
+void sim_worlds_restore(sim_oracles *oracles); /* … and takes over */
+
+/* ---- The meter ---- */
+
+/* From here on a bucket may admit its capacity anew. */
+void sim_meter_reset(sim_oracles *oracles, size_t bucket);
+void sim_meter_reset_all(sim_oracles *oracles);
+void sim_meter_charge(sim_oracles *oracles, const sim_item *item, int64_t server_ms);
+
+/* ---- The breaker ---- */
+
+typedef struct sim_watch {
+  int failures_max;
+  int64_t first_wait_ms;
+  int failures;
+  int64_t wait_ms;
+  bool open;
+  int64_t closed_until_ms; /* before this nobody may ask … */
+  int64_t open_from_ms;    /* … and from here on somebody must be let through */
+} sim_watch;
+
+void sim_watch_init(sim_watch *watch, int failures_max, int64_t first_wait_ms);
+
+/* A call from start to end; `reason`: why the store did not answer it; `active`: it used the network. */
+void sim_watch_call(sim_oracles *oracles, sim_watch *watch, int64_t start_ms, int64_t end_ms, int reason, bool active);
+
+#endif
