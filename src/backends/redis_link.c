@@ -278,6 +278,9 @@ static int link_greet(spile__redis_link *link, int64_t deadline_ms, spile_error 
                     .error = &failure};
   int result;
   link->reader = redisReaderCreate();
+  /* It would replace a large empty buffer by a new one, and aborts when there is no memory for that. */
+  if (link->reader != NULL)
+    link->reader->maxbuf = 0;
   if (link->reader == NULL || !greeting_make(link, &out, &talk.n))
     result = talk_fail_memory(link, &talk);
   else
