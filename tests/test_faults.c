@@ -455,11 +455,13 @@ static void cut_everywhere(fault kind, int expected) {
     fault_proxy_set(s.proxy, &plan);
     spile_decision decision;
     int result = take_spoilt(limiter, &s.books[0], &decision);
-    bool slow = decision.store_error == SPILE_REASON_CONNECT || decision.store_error == SPILE_REASON_TIMEOUT;
+    /* On a machine that is busy with others the deadline may pass before anything is sent, or before the fault. */
+    bool unsent = decision.store_error == SPILE_REASON_CONNECT || decision.store_error == SPILE_REASON_BUSY;
+    bool slow = unsent || decision.store_error == SPILE_REASON_TIMEOUT;
     cr_assert(result == SPILE_ALLOWED && decision.decided_by == SPILE_BY_POLICY &&
                   (decision.store_error == expected || slow),
               "byte %d: %s: %s", at, spile_reason_name(decision.store_error), decision.detail);
-    charges += decision.store_error != SPILE_REASON_CONNECT;
+    charges += !unsent;
   }
   spile_close(limiter);
   fault_proxy_settle(s.proxy);
@@ -500,9 +502,10 @@ static void cut_greeting_everywhere(fault kind, int step) {
       fault_proxy_set(s.proxy, &plan);
       spile_decision decision;
       int result = take_spoilt(limiter, &s.books[0], &decision);
-      cr_assert(result == SPILE_ALLOWED && decision.decided_by == SPILE_BY_POLICY &&
-                    decision.store_error == SPILE_REASON_CONNECT,
-                "%s, byte %d: %s: %s", plan.greeting, at, spile_reason_name(decision.store_error), decision.detail);
+      /* "busy" is a machine so busy that the deadline passed before anything was sent. */
+      bool unsent = decision.store_error == SPILE_REASON_CONNECT || decision.store_error == SPILE_REASON_BUSY;
+      cr_assert(result == SPILE_ALLOWED && decision.decided_by == SPILE_BY_POLICY && unsent, "%s, byte %d: %s: %s",
+                plan.greeting, at, spile_reason_name(decision.store_error), decision.detail);
     }
   }
   spile_close(limiter);
