@@ -363,3 +363,38 @@ Test(limiter, has_a_word_for_every_code) {
   for (int code = -20; code <= 10; code++)
     cr_assert(spile_code_name(code) != NULL && spile_code_text(code)[0] != '\0');
 }
+
+Test(limiter, believes_no_store_that_answers_what_it_may_not) {
+  rig r = rig_start(NULL);
+  static const struct {
+    int code;
+    int64_t debt;
+  } rows[] = {{SPILE_ALLOWED, 0}, {SPILE_DENIED, 0},     {4711, 0},
+              {SPILE_OK, -1},     {SPILE_OK, INT64_MIN}, {SPILE_OK, 60000 + 1001}};
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    spile_reading reading = {{rows[i].debt}};
+    cr_assert(spile_scripted_store_answer(r.store, rows[i].code, SPILE_REASON_NONE, &reading, 1));
+    spile_decision d;
+    memset(&d, 0x41, sizeof(d));
+    cr_assert(eq(int, spile_take(r.limiter, r.limit, "k", 1, 1, &d), SPILE_EUNAVAILABLE));
+    cr_assert(eq(int, d.outcome, 0));
+    cr_assert(eq(int, d.store_error, SPILE_REASON_PROTOCOL));
+  }
+  rig_stop(&r);
+}
+
+Test(limiter, refuses_one_bucket_under_two_policies) {
+  rig r = rig_start(NULL);
+  const char *const texts[] = {"1/s,capacity=60,on_store_error=closed", "1/s,capacity=60,on_full=open"};
+  for (int i = 0; i < 2; i++) {
+    spile_limit *other;
+    cr_assert(eq(int, spile_limit_parse(&other, texts[i], NULL), SPILE_OK));
+    spile_request requests[2] = {{r.limit, "k", 1, 1}, {other, "k", 1, 1}};
+    spile_decision d;
+    cr_assert(eq(int, spile_take_all(r.limiter, requests, 2, &d, NULL), SPILE_EINVAL));
+    cr_assert(d.detail[0] != '\0');
+    spile_limit_unref(other);
+  }
+  cr_assert(eq(sz, spile_scripted_store_calls(r.store), 0));
+  rig_stop(&r);
+}

@@ -359,9 +359,10 @@ int spile_peek(spile_limiter *limiter, const spile_limit *limit, const void *key
 /**
  * Takes from several buckets in one atomic step, all or nothing: if one denies, none is charged.
  *
- * Requests that name the same bucket (key, limit name) are summed first; the same bucket under different numbers is an
- * error. The decision is that of the limit with the longest wait, never beating denied; when allowed, that with the
- * smallest remaining, then the longest reset, then the first.
+ * Requests that name the same bucket (key, limit name) are summed first; the same bucket under different numbers or
+ * policies is an error. The decision is that of the limit with the longest wait, never beating denied; when allowed,
+ * that with the smallest remaining, then the longest reset, then the first. When the store does not answer, one limit
+ * that fails comes before one that is closed, and that before one that is open; the deadline is the shortest of all.
  *
  * @param requests  1 to SPILE_REQUESTS_MAX
  * @param decision  written on every result; may be NULL

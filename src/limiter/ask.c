@@ -47,6 +47,36 @@ void spile__decision_fail(spile_decision *decision, const spile_error *error) {
   decision->detail[len] = '\0';
 }
 
+/* One line, whatever a store put in: it goes into logs and to terminals as it is. */
+static void error_mask(spile_error *error) {
+  for (char *c = error->message; *c != '\0'; c++) {
+    if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
+      *c = '?';
+  }
+}
+
+/*
+ * Asks a store, which may be somebody's own: what it may not answer is no answer.
+ * @return SPILE_OK, every reading is in range; SPILE_EFULL; or another error
+ */
+static int store_decide(spile_store *store, spile_call *call) {
+  int result = store->ops->decide(store, call);
+  bool valid = result <= SPILE_OK && (result != SPILE_EFULL || call->full_item < call->n);
+  for (size_t i = 0; i < call->n && valid && result == SPILE_OK; i++) {
+    const spile_spec *spec = call->items[i].spec;
+    valid = spile__algorithm_get(spec->algorithm)->reading_valid(&spec->shape, &call->items[i].reading);
+  }
+  if (valid && result == SPILE_OK)
+    return SPILE_OK;
+  if (!valid) {
+    call->error->code = 0;
+    call->error->reason = SPILE_REASON_PROTOCOL;
+    result = spile__fail(call->error, SPILE_EUNAVAILABLE, "the store answered what it may not answer", NULL);
+  }
+  error_mask(call->error);
+  return result;
+}
+
 /* Sets what is known of an item when nothing was read about it. */
 static void decision_without_store(spile_decision *decision, const spile_item *item, size_t index, int outcome,
                                    spile_decided_by decided_by) {
@@ -111,7 +141,7 @@ SPILE__OUT_OF_LINE static int limiter_decide_full(spile_limiter *limiter, spile_
     call->items = rest;
     call->n = left;
     call->error->code = 0;
-    int result = limiter->store->ops->decide(limiter->store, call);
+    int result = store_decide(limiter->store, call);
     if (result == SPILE_EFULL) {
       full = where[call->full_item];
       continue;
@@ -236,7 +266,7 @@ int spile__limiter_decide(spile_limiter *limiter, spile_verb verb, spile_item *i
   /* What can never be is only read, so that nothing is charged for it. */
   call.verb = first_never(items, n) < n ? SPILE_VERB_PEEK : verb;
 
-  result = limiter->store->ops->decide(limiter->store, &call);
+  result = store_decide(limiter->store, &call);
   if (result == SPILE_EFULL)
     result = limiter_decide_full(limiter, &call, items, n, decision, each);
   else if (result == SPILE_OK)

@@ -76,6 +76,11 @@ static bool same_bucket(const spile_item *item, const spile_request *request) {
          spile__spec_same_bucket(item->spec, &request->limit->spec);
 }
 
+/* Whether two limits of one bucket ask for the same when the store does not decide. */
+static bool same_policy(const spile_spec *a, const spile_spec *b) {
+  return a->on_full == b->on_full && a->on_store_error == b->on_store_error && a->timeout_ms == b->timeout_ms;
+}
+
 /*
  * Makes items of requests, one a bucket, costs summed; item_of says which item a request went into.
  * @return NULL, or what is wrong, with `*code`
@@ -101,6 +106,9 @@ static const char *items_make(const spile_limiter *limiter, const spile_request 
     } else if (!spile__shape_equal(&items[j].spec->shape, &request->limit->spec.shape)) {
       *code = SPILE_EINVAL;
       return "two limits of different numbers name the same bucket; give one of them another name";
+    } else if (!same_policy(items[j].spec, &request->limit->spec)) {
+      *code = SPILE_EINVAL;
+      return "two limits of one bucket differ in on_full, on_store_error or timeout_ms; write them alike";
     } else {
       items[j].cost = spile__add_saturate(items[j].cost, request->cost);
     }
