@@ -209,7 +209,8 @@ void sim_deliver(sim_world *world, sim_conn *conn, int64_t more_us, int then) {
 }
 
 void sim_world_drop(sim_world *world, sim_conn *conn, int then) {
-  if (conn->server_closed)
+  /* What is cut off at once is cut off also where the end is on its way already. */
+  if (conn->server_closed && then >= 0)
     return;
   conn->server_closed = true;
   if (then < 0) {
@@ -318,8 +319,8 @@ void sim_world_reply(sim_world *world, sim_conn *conn, const char *bytes, size_t
     break;
   case SIM_REPLY_PIECES:
     sim_wire_put(wire, bytes, len, mark);
-    deliver_at(world, conn, sim_wire_arrival(world, wire, 0), from + (uint64_t)sim_below(world->random, (int64_t)len),
-               0);
+    from += (uint64_t)sim_below(world->random, (int64_t)len);
+    deliver_at(world, conn, sim_wire_arrival(world, wire, 0), from, 0);
     sim_deliver(world, conn, sim_below(world->random, 10000), 0);
     break;
   default:

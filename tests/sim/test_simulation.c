@@ -39,9 +39,10 @@ static void print_report(const sim_report *report) {
                 report->served);
   (void)fprintf(stderr,
                 "%" PRIu64 " charges metered; at most %zu possible worlds, %" PRIu64 " buckets with too many; %" PRIu64
-                " recoveries, %" PRIu64 " killed clients; %" PRIu64 " answers that only an echo could tell\n",
-                report->charges, report->most, report->inconclusive, report->recoveries, report->reopened,
-                report->lies);
+                " recoveries, %" PRIu64 " killed clients; %" PRIu64
+                " answers that only an echo could tell; digest %016" PRIx64 "\n",
+                report->charges, report->most, report->inconclusive, report->recoveries, report->reopened, report->lies,
+                report->digest);
   for (int i = SIM_NO_FAULT + 1; i < SIM_FAULTS; i++)
     (void)fprintf(stderr, "%s %" PRIu64 "%s", sim_fault_name((sim_fault)i), report->faults[i],
                   i + 1 < SIM_FAULTS ? ", " : "\n");
