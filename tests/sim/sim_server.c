@@ -160,7 +160,9 @@ static void call_served(sim_server *server, sim_call *call, bool charged) {
   if (charged && call->told_uncharged)
     sim_oracles_fail(server->world->oracles, "call %llu was told that nothing was charged, and is charged now",
                      (unsigned long long)call->number);
-  if (call->served > 1 && charged)
+  if (call->served > 1 && call->lied)
+    call->imagined = false; /* a second copy of an older NOSCRIPT had it sent again; it may have run once more */
+  else if (call->served > 1 && charged)
     sim_oracles_fail(server->world->oracles, "call %llu was run twice", (unsigned long long)call->number);
   sim_worlds_imagine(server->world->oracles, call, now_ms, oom);
 }
