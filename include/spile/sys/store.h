@@ -106,7 +106,8 @@ typedef struct spile_store spile_store;
 typedef struct spile_store_ops {
   uint32_t abi;     /* SPILE_STORE_ABI of the header it was written against */
   const char *name; /* "memory", "lmdb", … */
-  /* The deadline of a call unless the caller sets one; 0: calls never block and are given none. */
+  /* The deadline of a call unless the caller sets one; 0: calls never block, are given none, and have no breaker around
+   * them; so a store that wraps one that blocks must not say 0. */
   int64_t timeout_ms;
 
   /* ABI 1 */
