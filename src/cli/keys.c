@@ -22,11 +22,12 @@ key_entry *keys_add(key_set *set, const char *bytes, size_t len) {
   if (found != NULL)
     return *found;
   /* The key's bytes stand right behind its entry. */
-  key_entry *entry = malloc(sizeof(*entry) + len);
+  key_entry *entry = malloc(sizeof(*entry) + len + 1);
   if (entry == NULL)
     return NULL;
   char *copy = (char *)(entry + 1);
   memcpy(copy, bytes, len);
+  copy[len] = '\0';
   *entry = (key_entry){.bytes = copy, .len = len};
   if (tsearch(entry, &set->tree, keys_compare) == NULL) {
     free(entry);

@@ -9,9 +9,10 @@
 #include <stdint.h>
 
 typedef struct key_entry {
-  const char *bytes;
+  const char *bytes; /* a NUL follows them */
   size_t len;
-  uint64_t denied; /* the caller's to count */
+  uint64_t requests; /* the caller's to count, as is the next */
+  uint64_t denied;
   struct key_entry *next;
 } key_entry;
 
