@@ -61,14 +61,6 @@ static const char *lmdb_uri(void) {
   return uri;
 }
 
-static const char *data_path(const char *name) {
-  static char path[4096];
-  const char *directory = getenv("SPILE_TEST_DATA");
-  cr_assert(directory != NULL, "SPILE_TEST_DATA must be the path of the directory tests");
-  (void)snprintf(path, sizeof(path), "%s/%s", directory, name);
-  return path;
-}
-
 /* ---- take, peek, clear ---- */
 
 Test(cli, take_answers_in_words_and_by_its_exit_status) {
@@ -713,77 +705,4 @@ Test(cli, clear_simulated_removes_what_a_kill_left) {
   expect_status(0);
   expect_out("cleared\n");
   expect_real_bucket_alone(entries);
-}
-
-/* ---- replay ---- */
-
-Test(cli, replay_of_a_real_log_by_client) {
-  RUN("replay", "--json", "--limit", "1/2s,capacity=5", data_path("data/access.log"));
-  expect_status(0);
-  expect_contains(run.out, "{\"requests\":5000,\"allowed\":4785,\"denied\":215,\"keys\":965,\"unparsed\":0,");
-  expect_contains(run.out, "\"top\":[{\"key\":\"198.19.73.128\",\"denied\":134},{\"key\":\"198.18.8.177\",");
-  RUN("replay", "--json", "--limit", "1/s,capacity=10", data_path("data/access.log"));
-  expect_contains(run.out, "{\"requests\":5000,\"allowed\":4945,\"denied\":55,\"keys\":965,\"unparsed\":0,");
-}
-
-Test(cli, replay_in_words) {
-  RUN("replay", "--limit", "1/2s,capacity=5", data_path("data/access.log"));
-  expect_status(0);
-  expect_contains(run.out, "5000 requests, 965 keys by ip, over 1 d 17 h 59 s\n4785 allowed\n215 denied (4.30 %)\n"
-                           "most denied:\n     134  198.19.73.128\n");
-  cr_assert(eq(str, run.err, ""));
-}
-
-Test(cli, replay_sorts_by_time_honours_zones_and_keeps_the_order_of_equal_times) {
-  /* The second line is the earliest (11:59:59 UTC), the first and third are the same instant one second later. */
-  static const char log[] = "::1 - - [01/Mar/2024:13:00:00 +0100] \"GET /b HTTP/1.1\" 200 5\r\n"
-                            "::1 - a [b] [01/Mar/2024:05:29:59 -0630] \"GET /a HTTP/1.1\" 200 5 \"-\" \"x \\\" y\"\n"
-                            "::1 - - [01/Mar/2024:12:00:00 +0000] \"GET /c HTTP/1.1\" 200 5\n";
-  RUN_INPUT(log, "replay", "--json", "--limit", "1/h,capacity=2", "-");
-  expect_status(0);
-  /* 2024-03-01T11:59:59Z is 1709294399. */
-  expect_out("{\"requests\":3,\"allowed\":2,\"denied\":1,\"keys\":1,\"unparsed\":0,\"first_ms\":1709294399000,"
-             "\"last_ms\":1709294400000,\"top\":[{\"key\":\"::1\",\"denied\":1}]}\n");
-}
-
-Test(cli, replay_by_route_drops_the_query) {
-  static const char log[] = "10.0.0.1 - - [01/Mar/2024:12:00:00 +0000] \"GET /search?q=1 HTTP/1.1\" 200 5\n"
-                            "10.0.0.2 - - [01/Mar/2024:12:00:00 +0000] \"GET /search?q=2 HTTP/1.1\" 200 5\n"
-                            "10.0.0.2 - - [01/Mar/2024:12:00:00 +0000] \"POST /search HTTP/1.1\" 200 5\n"
-                            "10.0.0.3 - - [01/Mar/2024:12:00:00 +0000] \"-\" 408 0\n";
-  RUN_INPUT(log, "replay", "--json", "--by", "route", "--limit", "1/h,capacity=1");
-  expect_status(0);
-  expect_contains(run.out, "{\"requests\":3,\"allowed\":2,\"denied\":1,\"keys\":2,\"unparsed\":1,");
-  expect_contains(run.out, "\"top\":[{\"key\":\"GET /search\",\"denied\":1}]}");
-  expect_contains(run.err, "standard input: line 4 is left out: the request is not METHOD PATH");
-  RUN_INPUT(log, "replay", "--json", "--limit", "1/h,capacity=1");
-  expect_contains(run.out, "{\"requests\":4,\"allowed\":3,\"denied\":1,\"keys\":3,\"unparsed\":0,");
-}
-
-Test(cli, replay_counts_lines_that_are_none_and_goes_on) {
-  static const char log[] = "\n"
-                            "garbage\n"
-                            "a - - [30/Feb/2024:12:00:00 +0000] \"GET / HTTP/1.1\" 200 5\n"
-                            "a - - [01/Mar/2024:24:00:00 +0000] \"GET / HTTP/1.1\" 200 5\n"
-                            "a - - [01/Mar/2024:12:00:00] \"GET / HTTP/1.1\" 200 5\n"
-                            "a - - [01/Mar/2024:12:00:00 +0000] \"GET / HTTP/1.1 200 5\n"
-                            "a - - [01/Mar/2024:12:00:00 +0000] \"GET /\\\n"
-                            "a - - [01/Jan/1970:00:00:00 +0001] \"GET / HTTP/1.1\" 200 5\n"
-                            "a - - [29/Feb/2024:12:00:00 +0000] \"\\x16\\x03\" 400 5\n";
-  RUN_INPUT(log, "replay", "--json", "--limit", "1/h,capacity=1");
-  expect_status(0);
-  expect_contains(run.out, "{\"requests\":1,\"allowed\":1,\"denied\":0,\"keys\":1,\"unparsed\":8,");
-  expect_contains(run.err, "line 5 is left out: it has no time");
-  cr_assert(strstr(run.err, "line 6") == NULL, "%s", run.err);
-  RUN_INPUT("", "replay", "--limit", "5/s");
-  expect_status(0);
-  expect_out("0 requests, 0 keys by ip\n0 allowed\n0 denied\n");
-}
-
-Test(cli, replay_prints_hostile_keys_as_one_harmless_line) {
-  static const char log[] = "\x1b[2J - - [01/Mar/2024:12:00:00 +0000] \"GET / HTTP/1.1\" 200 5\n"
-                            "\x1b[2J - - [01/Mar/2024:12:00:00 +0000] \"GET / HTTP/1.1\" 200 5\n";
-  RUN_INPUT(log, "replay", "--limit", "1/h,capacity=1");
-  expect_contains(run.out, "most denied:\n       1  \\x1b[2J\n");
-  cr_assert(strchr(run.out, '\x1b') == NULL);
 }

@@ -47,4 +47,4 @@ say 'What is stored about bob.'
 run 'spile show bob'
 
 say 'What a limit would have done to 5,000 requests of a real web server.'
-run 'spile replay --limit 1/2s,capacity=5 tests/data/access.log'
+run 'spile replay --limit 1/2s,capacity=5 --top 3 tests/data/access.log'

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/gunzip.h"
 #include "cli/output.h"
 
 /* ---- Signals ---- */
@@ -81,7 +82,15 @@ int input_open(input *in, const char *path) {
   return message(EXIT_STORE, "out of memory for input");
 }
 
+int input_open_log(input *in, const char *path) {
+  int status = input_open(in, path);
+  in->zip.unknown = true;
+  return status;
+}
+
 void input_close(input *in) {
+  gunzip_close(in->zip.gunzip);
+  free(in->zip.buffer);
   if (in->owned)
     (void)close(in->fd);
   free(in->buffer);
@@ -97,13 +106,8 @@ bool input_rewind(input *in) {
 
 /* ---- Reading ---- */
 
-/* Reads what there is into the free end of the buffer. @return INPUT_LINE (also at the end), or why not */
-static input_result input_fill(input *in) {
-  if (in->from > 0) {
-    memmove(in->buffer, in->buffer + in->from, in->to - in->from);
-    in->to -= in->from;
-    in->from = 0;
-  }
+/* Reads what the file has next, and waits for it. *got is 0 at the end. @return INPUT_LINE, or why not */
+static input_result input_read(const input *in, char *into, size_t room, size_t *got) {
   /* Who feeds us line by line sees the answer to each before the next is waited for. */
   if (!in->regular)
     output_flush();
@@ -111,15 +115,109 @@ static input_result input_fill(input *in) {
     input_result result = input_wait(in);
     if (result != INPUT_LINE)
       return result;
-    ssize_t got = read(in->fd, in->buffer + in->to, INPUT_LINE_MAX + 1 - in->to);
-    if (got < 0 && (errno == EINTR || errno == EAGAIN))
+    ssize_t count = read(in->fd, into, room);
+    if (count < 0 && (errno == EINTR || errno == EAGAIN))
       continue;
-    if (got < 0)
+    if (count < 0)
       return INPUT_FAILED;
-    in->to += (size_t)got;
-    in->end = got == 0;
+    *got = (size_t)count;
     return INPUT_LINE;
   }
+}
+
+static input_result input_damaged(input *in, const char *fault) {
+  in->fault = fault;
+  return INPUT_DAMAGED;
+}
+
+/* Decompresses into the free end of the buffer. */
+static input_result input_inflate(input *in) {
+  input_zip *zip = &in->zip;
+  for (;;) {
+    if (zip->left == 0) {
+      zip->at = zip->buffer;
+      input_result result = input_read(in, zip->buffer, INPUT_LINE_MAX + 1, &zip->left);
+      if (result != INPUT_LINE)
+        return result;
+      in->end = zip->left == 0;
+    }
+    if (in->end) {
+      const char *missing = gunzip_end(zip->gunzip);
+      return missing != NULL ? input_damaged(in, missing) : INPUT_LINE;
+    }
+    size_t before = zip->left;
+    size_t got = INPUT_LINE_MAX + 1 - in->to;
+    const char *fault = gunzip_some(zip->gunzip, &zip->at, &zip->left, in->buffer + in->to, &got);
+    zip->taken += before - zip->left;
+    if (fault != NULL)
+      return input_damaged(in, fault);
+    in->to += got;
+    if (got > 0)
+      return INPUT_LINE;
+  }
+}
+
+/* Looks at the first bytes of the buffer, and puts them back if they are compressed. */
+static input_result input_recognize(input *in) {
+  static const struct {
+    const char *bytes;
+    size_t len;
+    const char *fault; /* NULL: gzip */
+  } magics[] = {
+      {"\x1f\x8b", 2, NULL},
+      {"\x28\xb5\x2f\xfd", 4, "it is compressed with zstd; pipe it through zstd -dc"},
+      {"\xfd\x37zXZ", 5, "it is compressed with xz; pipe it through xz -dc"},
+      {"BZh", 3, "it is compressed with bzip2; pipe it through bzip2 -dc"},
+  };
+  enum { MAGICS = sizeof(magics) / sizeof(magics[0]), LONGEST = 5 };
+  while (in->to < LONGEST && !in->end) {
+    size_t got = 0;
+    input_result result = input_read(in, in->buffer + in->to, INPUT_LINE_MAX + 1 - in->to, &got);
+    if (result != INPUT_LINE)
+      return result;
+    in->to += got;
+    in->end = got == 0;
+  }
+  in->zip.unknown = false;
+  size_t i = 0;
+  while (i < MAGICS && (in->to < magics[i].len || memcmp(in->buffer, magics[i].bytes, magics[i].len) != 0))
+    i++;
+  if (i == MAGICS)
+    return INPUT_LINE;
+  if (magics[i].fault != NULL)
+    return input_damaged(in, magics[i].fault);
+
+  const char *fault;
+  in->zip.gunzip = gunzip_open(&fault);
+  if (fault != NULL)
+    return input_damaged(in, fault);
+  in->zip.buffer = malloc(INPUT_LINE_MAX + 1);
+  if (in->zip.gunzip == NULL || in->zip.buffer == NULL)
+    return input_damaged(in, "there is no memory to decompress it");
+  memcpy(in->zip.buffer, in->buffer, in->to);
+  in->zip.at = in->zip.buffer;
+  in->zip.left = in->to;
+  in->to = 0;
+  in->end = false;
+  return input_inflate(in);
+}
+
+/* Reads what there is into the free end of the buffer. @return INPUT_LINE (also at the end), or why not */
+static input_result input_fill(input *in) {
+  if (in->from > 0) {
+    memmove(in->buffer, in->buffer + in->from, in->to - in->from);
+    in->to -= in->from;
+    in->from = 0;
+  }
+  if (in->zip.unknown)
+    return input_recognize(in);
+  if (in->zip.gunzip != NULL)
+    return input_inflate(in);
+  size_t got = 0;
+  input_result result = input_read(in, in->buffer + in->to, INPUT_LINE_MAX + 1 - in->to, &got);
+  in->to += got;
+  in->end = result == INPUT_LINE && got == 0;
+  return result;
 }
 
 input_result input_line(input *in, const char **line, size_t *len) {

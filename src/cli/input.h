@@ -18,7 +18,20 @@ typedef enum input_result {
   INPUT_TOO_LONG,    /* a line above INPUT_LINE_MAX; it was skipped */
   INPUT_INTERRUPTED, /* input_signal says by what */
   INPUT_FAILED,      /* errno says why */
+  INPUT_DAMAGED,     /* of input_open_log: input.fault says why the compressed data cannot be read on */
 } input_result;
+
+struct gunzip;
+
+/* What is compressed, on its way from the file. */
+typedef struct input_zip {
+  bool unknown;          /* nobody has looked at the first bytes yet */
+  struct gunzip *gunzip; /* NULL: it is not compressed */
+  char *buffer;          /* INPUT_LINE_MAX + 1 bytes … */
+  const char *at;        /* … of which `left` from here on wait */
+  size_t left;
+  uint64_t taken; /* bytes of the file that came before `at` */
+} input_zip;
 
 typedef struct input {
   int fd;
@@ -30,10 +43,14 @@ typedef struct input {
   size_t from;  /* the bytes not yet handed out: [from, to) */
   size_t to;
   uint64_t line; /* number of the line last handed out, from 1 */
+  input_zip zip;
+  const char *fault;
 } input;
 
 /* Opens a file; "-" or NULL is standard input. @return EXIT_ALLOWED, or another with a message */
 int input_open(input *in, const char *path);
+/* As input_open. Gzip data is known by its first bytes and decompressed; it cannot be read twice. */
+int input_open_log(input *in, const char *path);
 void input_close(input *in);
 
 /* Makes input that can be read twice of any other, by keeping it in memory. @return as input_line, INPUT_END: done */

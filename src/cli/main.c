@@ -52,10 +52,15 @@ static const struct {
      "Decides each line at_ms,key or at_ms,key,cost of the trace (or standard input) at its own time; prints CSV.\n\n"
      "  --store URI     the store to decide in, apart from its real buckets (default memory:)\n" LIMIT_HELP
      "  --cost N        cost of lines that have none (default 1)\n" TIMEOUT_HELP},
-    {"replay", replay_run, OPTION_LIMIT | OPTION_BY | OPTION_JSON,
+    {"replay", replay_run, OPTION_LIMIT | OPTION_BY | OPTION_FIELDS | OPTION_TOP | OPTION_JSON,
      "usage: spile replay --limit TEXT... [option...] [ACCESS.log...]\n"
-     "Says who of an access log (common or combined format; or standard input) would have been denied.\n\n" LIMIT_HELP
+     "Says who of access logs (common, combined or JSON format, gzip or not; or standard input) would have been "
+     "denied,\n"
+     "when and how often.\n\n" LIMIT_HELP
      "  --by ip|route   whose bucket: the client's (default) or that of METHOD and path\n"
+     "  --fields LIST   what a JSON log calls its members, such as time=ts,ip=request.client_ip; the fields are time,\n"
+     "                  ip, method, path, status and request (METHOD PATH PROTOCOL in one)\n"
+     "  --top N         rows of each table, 0 to 1000 (default 10)\n"
      "  --json          the summary as one JSON object\n"},
     {"show", show_run, OPTION_STORE | OPTION_TIMEOUT | OPTION_JSON,
      "usage: spile show [--store URI] [KEY]\n"

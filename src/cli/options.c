@@ -8,7 +8,7 @@
 
 #include "cli/output.h"
 
-enum { TIMEOUT_DEFAULT_MS = 1000, TIMEOUT_MAX_MS = 3600000 };
+enum { TIMEOUT_DEFAULT_MS = 1000, TIMEOUT_MAX_MS = 3600000, TOP_DEFAULT = 10, TOP_MAX = 1000 };
 
 typedef enum option_value { VALUE_NONE, VALUE_NEEDED, VALUE_OPTIONAL } option_value;
 
@@ -22,6 +22,7 @@ static const struct {
     {"timeout", OPTION_TIMEOUT, VALUE_NEEDED},   {"json", OPTION_JSON, VALUE_NONE},
     {"simulated", OPTION_SIMULATED, VALUE_NONE}, {"by", OPTION_BY, VALUE_NEEDED},
     {"help", OPTION_HELP, VALUE_NONE},           {"on-error", OPTION_ON_ERROR, VALUE_NEEDED},
+    {"fields", OPTION_FIELDS, VALUE_NEEDED},     {"top", OPTION_TOP, VALUE_NEEDED},
 };
 
 enum { OPTION_COUNT = sizeof(option_table) / sizeof(option_table[0]) };
@@ -174,6 +175,13 @@ static int option_take(cli_options *out, cli_option option, const char *value) {
     if (!out->by_route && strcmp(value, "ip") != 0)
       return message(EXIT_USAGE, "--by is neither ip nor route; write one of them");
     return EXIT_ALLOWED;
+  case OPTION_FIELDS:
+    out->fields = value;
+    return EXIT_ALLOWED;
+  case OPTION_TOP:
+    if (!number_parse(value, strlen(value), TOP_MAX, &out->top_count))
+      return message(EXIT_USAGE, "--top is not a number of rows; write a whole number from 0 to %d", TOP_MAX);
+    return EXIT_ALLOWED;
   case OPTION_ON_ERROR:
     return on_error_parse(out, value);
   case OPTION_JSON:
@@ -238,7 +246,11 @@ static int option_read(cli_options *out, const char *verb, unsigned allowed, int
 }
 
 int options_parse(cli_options *out, const char *verb, unsigned allowed, int argc, char **argv) {
-  *out = (cli_options){.cost = 1, .wait_max_ms = SPILE_FOREVER, .timeout_ms = TIMEOUT_DEFAULT_MS, .arguments = argv};
+  *out = (cli_options){.cost = 1,
+                       .wait_max_ms = SPILE_FOREVER,
+                       .timeout_ms = TIMEOUT_DEFAULT_MS,
+                       .top_count = TOP_DEFAULT,
+                       .arguments = argv};
   bool options_end = false;
   for (int at = 0; at < argc; at++) {
     char *word = argv[at];

@@ -21,6 +21,8 @@ typedef enum cli_option {
   OPTION_BY = 1 << 7,
   OPTION_HELP = 1 << 8,
   OPTION_ON_ERROR = 1 << 9,
+  OPTION_FIELDS = 1 << 10,
+  OPTION_TOP = 1 << 11,
 } cli_option;
 
 typedef struct cli_options {
@@ -33,7 +35,9 @@ typedef struct cli_options {
   int64_t timeout_ms;
   spile_on_store_error on_store_error; /* DEFAULT: what each limit says */
   bool by_route;
-  char **arguments; /* what is not an option */
+  const char *fields; /* as given; NULL */
+  int64_t top_count;  /* rows of a table, 0 to 1,000 */
+  char **arguments;   /* what is not an option */
   size_t argument_count;
 } cli_options;
 

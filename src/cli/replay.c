@@ -1,223 +1,187 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spile replay: what a limit would have done to the requests of an access log.
+ * spile replay: what limits would have done to the requests of access logs.
  *
- * Servers write a line when a request ends, so the lines are not in the order of the times they name. All requests are
- * therefore read first and sorted, equal times staying in the order of the log.
+ * Servers write a line when a request ends, so the lines are not in the order of the times they name, and logs of
+ * several servers or of a rotated one overlap. All requests are therefore read first and sorted, equal times staying in
+ * the order of the logs.
  */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
+#include <time.h>
 
-#include "cli/input.h"
-#include "cli/keys.h"
-#include "cli/logline.h"
 #include "cli/output.h"
-#include "cli/progress.h"
-#include "cli/store.h"
+#include "cli/replay_decide.h"
+#include "cli/replay_read.h"
 #include "cli/verbs.h"
 
-enum { TOP_KEYS = 10, FAULTS_SHOWN = 5 };
-
-typedef struct replay_request {
-  int64_t time_ms;
-  size_t index; /* in the order of reading */
-  key_entry *key;
-} replay_request;
-
 typedef struct replay {
-  replay_request *requests;
-  size_t count;
-  size_t room;
-  key_set keys;
-  uint64_t allowed;
-  uint64_t denied;
-  uint64_t unparsed;
+  request_log log;
+  replay_lines lines;
+  replay_result result;
+  const key_entry **top; /* room for options->top_count, for one table after the other */
 } replay;
 
-/* ---- Reading ---- */
+static const key_set *replay_keys(const replay *from, const cli_options *options) {
+  return options->by_route ? &from->log.routes : &from->log.clients;
+}
 
-static bool replay_add(replay *into, int64_t time_ms, const char *key, size_t key_len) {
-  if (into->count == into->room) {
-    size_t room = into->room == 0 ? 1024 : into->room * 2;
-    replay_request *grown = reallocarray(into->requests, room, sizeof(*grown));
-    if (grown == NULL)
-      return false;
-    into->requests = grown;
-    into->room = room;
+static size_t replay_top(const replay *from, const key_set *set, const cli_options *options) {
+  return keys_top(set, from->top, (size_t)options->top_count);
+}
+
+/* ---- As JSON ---- */
+
+static void json_keys(const replay *from, const cli_options *options) {
+  size_t n = replay_top(from, replay_keys(from, options), options);
+  output(",\"top\":[");
+  for (size_t i = 0; i < n; i++) {
+    output(i > 0 ? ",{" : "{");
+    output_json_member("key", from->top[i]->bytes, from->top[i]->len);
+    output(",\"denied\":%" PRIu64 "}", from->top[i]->denied);
   }
-  key_entry *entry = keys_add(&into->keys, key, key_len);
-  if (entry == NULL)
-    return false;
-  into->requests[into->count] = (replay_request){.time_ms = time_ms, .index = into->count, .key = entry};
-  into->count++;
-  return true;
+  output("]");
 }
 
-/* The key of a request: its client, or "METHOD path" put together in `buffer`. @return NULL, or why there is none */
-static const char *request_key(const log_line *line, bool by_route, char *buffer, const char **key, size_t *key_len) {
-  *key = line->client;
-  *key_len = line->client_len;
-  if (by_route && line->method == NULL)
-    return "the request is not METHOD PATH";
-  if (by_route)
-    *key_len = line->method_len + 1 + line->path_len;
-  if (*key_len > SPILE_KEY_LEN_MAX)
-    return "its key has more than 4096 bytes";
-  if (by_route) {
-    memcpy(buffer, line->method, line->method_len);
-    buffer[line->method_len] = ' ';
-    memcpy(buffer + line->method_len + 1, line->path, line->path_len);
-    *key = buffer;
+static void json_routes(const replay *from, const cli_options *options) {
+  size_t n = replay_top(from, &from->log.routes, options);
+  output(",\"routes\":[");
+  for (size_t i = 0; i < n; i++) {
+    output(i > 0 ? ",{" : "{");
+    output_json_member("route", from->top[i]->bytes, from->top[i]->len);
+    output(",\"requests\":%" PRIu64 ",\"denied\":%" PRIu64 "}", from->top[i]->requests, from->top[i]->denied);
   }
-  return NULL;
+  output("]");
 }
 
-static void fault_note(replay *into, const char *path, uint64_t line, const char *fault) {
-  into->unparsed++;
-  if (into->unparsed <= FAULTS_SHOWN)
-    (void)message(0, "%s: line %" PRIu64 " is left out: %s", path, line, fault);
-  else if (into->unparsed == FAULTS_SHOWN + 1)
-    (void)message(0, "more lines are left out; the summary says how many");
-}
-
-static int log_read(replay *into, const char *path, const cli_options *options) {
-  input in;
-  int status = input_open(&in, path);
-  if (status != EXIT_ALLOWED)
-    return status;
-  const char *shown_path = path == NULL || strcmp(path, "-") == 0 ? "standard input" : path;
-  char buffer[SPILE_KEY_LEN_MAX];
-  progress shown = progress_start(false);
-  const char *line;
-  size_t len;
-  input_result result;
-  while ((result = input_line(&in, &line, &len)) == INPUT_LINE || result == INPUT_TOO_LONG) {
-    log_line parsed;
-    const char *key;
-    size_t key_len;
-    const char *fault = result == INPUT_TOO_LONG ? "it is too long" : logline_parse(&parsed, line, len);
-    if (fault == NULL)
-      fault = request_key(&parsed, options->by_route, buffer, &key, &key_len);
-    if (fault != NULL) {
-      fault_note(into, shown_path, in.line, fault);
-    } else if (!replay_add(into, parsed.time_ms, key, key_len)) {
-      status = message(EXIT_STORE, "out of memory for %zu requests; replay a part of the log", into->count);
-      break;
-    }
-    progress_step(&shown, in.line, "lines read");
+static void json_limits(const replay *from, const cli_options *options) {
+  size_t n = replay_top(from, &from->result.limits, options);
+  output(",\"limits\":[");
+  for (size_t i = 0; i < n; i++) {
+    output(i > 0 ? ",{" : "{");
+    output_json_member("limit", from->top[i]->bytes, from->top[i]->len);
+    output(",\"denied\":%" PRIu64 "}", from->top[i]->denied);
   }
-  progress_end(&shown);
-  if (status == EXIT_ALLOWED && result != INPUT_END)
-    status = input_failed(result);
-  input_close(&in);
-  return status;
+  output("]");
 }
 
-static int replay_order(const void *a, const void *b) {
-  const replay_request *left = a;
-  const replay_request *right = b;
-  if (left->time_ms != right->time_ms)
-    return left->time_ms < right->time_ms ? -1 : 1;
-  return left->index < right->index ? -1 : 1;
-}
-
-/* ---- Deciding ---- */
-
-static int replay_decide(replay *log, const cli_options *options) {
-  int64_t clock = 0;
-  spile_limiter *limiter;
-  int status =
-      store_open_simulated(&limiter, NULL, options->timeout_ms, &clock, log->keys.count * options->limit_count);
-  if (status != EXIT_ALLOWED)
-    return status;
-  progress shown = progress_start(false);
-  for (size_t i = 0; i < log->count && status == EXIT_ALLOWED; i++) {
-    const replay_request *request = &log->requests[i];
-    spile_request requests[SPILE_REQUESTS_MAX];
-    size_t n = requests_make(requests, options, request->key->bytes, request->key->len, 1);
-    spile_decision decision;
-    clock = request->time_ms;
-    int result = spile_take_all(limiter, requests, n, &decision, NULL);
-    if (result < 0) {
-      status = store_failed(result, decision.store_error, decision.detail);
-    } else if (result == SPILE_ALLOWED) {
-      log->allowed++;
-    } else {
-      log->denied++;
-      request->key->denied++;
-    }
-    progress_step(&shown, i, "requests decided");
+static void json_hours(const replay *from) {
+  output(",\"hours\":[");
+  for (size_t i = 0; i < from->result.hour_count; i++) {
+    const replay_hour *hour = &from->result.hours[i];
+    output("%s{\"from_ms\":%" PRId64 ",\"requests\":%" PRIu64 ",\"denied\":%" PRIu64 "}", i > 0 ? "," : "",
+           hour->from_ms, hour->requests, hour->denied);
   }
-  progress_end(&shown);
-  spile_close(limiter);
-  return status;
+  output("]");
 }
 
-/* ---- The summary ---- */
-
-static void summary_print_json(const replay *log) {
-  const key_entry *top[TOP_KEYS];
-  size_t n = keys_top(&log->keys, top, TOP_KEYS);
+static void summary_print_json(const replay *from, const cli_options *options) {
+  const request_log *log = &from->log;
   output("{\"requests\":%zu,\"allowed\":%" PRIu64 ",\"denied\":%" PRIu64 ",\"keys\":%" PRIu64 ",\"unparsed\":%" PRIu64,
-         log->count, log->allowed, log->denied, log->keys.count, log->unparsed);
+         log->count, from->result.allowed, from->result.denied, replay_keys(from, options)->count,
+         from->lines.unparsed);
   output(",\"first_ms\":");
   output_json_number(log->count > 0 ? log->requests[0].time_ms : SPILE_UNKNOWN);
   output(",\"last_ms\":");
   output_json_number(log->count > 0 ? log->requests[log->count - 1].time_ms : SPILE_UNKNOWN);
-  output(",\"top\":[");
-  for (size_t i = 0; i < n; i++) {
-    output(i > 0 ? ",{" : "{");
-    output_json_member("key", top[i]->bytes, top[i]->len);
-    output(",\"denied\":%" PRIu64 "}", top[i]->denied);
-  }
-  output("]}\n");
+  output(",\"answered_429\":%" PRIu64, from->lines.answered_429);
+  json_keys(from, options);
+  json_routes(from, options);
+  json_limits(from, options);
+  json_hours(from);
+  output("}\n");
 }
 
-static void summary_print(const replay *log, bool by_route) {
-  output("%zu requests, %" PRIu64 " keys by %s", log->count, log->keys.count, by_route ? "route" : "ip");
+/* ---- In words ---- */
+
+static void words_head(const replay *from, const cli_options *options) {
+  const request_log *log = &from->log;
+  output("%zu requests, %" PRIu64 " keys by %s", log->count, replay_keys(from, options)->count,
+         options->by_route ? "route" : "ip");
   if (log->count > 0) {
     output(", over ");
     output_duration(log->requests[log->count - 1].time_ms - log->requests[0].time_ms);
   }
-  output("\n%" PRIu64 " allowed\n%" PRIu64 " denied", log->allowed, log->denied);
+  output("\n%" PRIu64 " allowed\n%" PRIu64 " denied", from->result.allowed, from->result.denied);
   if (log->count > 0) {
     /* Hundredths of a percent, rounded to the nearest. A log of 2^50 requests fits nowhere, so nothing overflows. */
-    uint64_t share = (log->denied * 10000 + log->count / 2) / log->count;
+    uint64_t share = (from->result.denied * 10000 + log->count / 2) / log->count;
     output(" (%" PRIu64 ".%02" PRIu64 " %%)", share / 100, share % 100);
   }
   output("\n");
-  if (log->unparsed > 0)
-    output("%" PRIu64 " lines left out\n", log->unparsed);
-  const key_entry *top[TOP_KEYS];
-  size_t n = keys_top(&log->keys, top, TOP_KEYS);
+  if (from->lines.answered_429 > 0)
+    output("%" PRIu64 " were answered 429 by the server itself\n", from->lines.answered_429);
+  if (from->lines.unparsed > 0)
+    output("%" PRIu64 " lines left out\n", from->lines.unparsed);
+}
+
+/* A table of who was denied how often, "N  NAME" or "N of M  NAME"; nothing where nobody was. */
+static void words_table(const replay *from, const key_set *set, const char *title, bool with_requests,
+                        const cli_options *options) {
+  size_t n = replay_top(from, set, options);
   if (n > 0)
-    output("most denied:\n");
+    output("%s:\n", title);
   for (size_t i = 0; i < n; i++) {
-    output("%8" PRIu64 "  ", top[i]->denied);
-    output_escaped(top[i]->bytes, top[i]->len);
+    output("%8" PRIu64, from->top[i]->denied);
+    if (with_requests)
+      output(" of %8" PRIu64, from->top[i]->requests);
+    output("  ");
+    output_escaped(from->top[i]->bytes, from->top[i]->len);
     output("\n");
   }
+}
+
+static void words_hours(const replay *from) {
+  if (from->result.hour_count > 0)
+    output("most denied hours:\n");
+  for (size_t i = 0; i < from->result.hour_count; i++) {
+    const replay_hour *hour = &from->result.hours[i];
+    /* At most the year 2286, so gmtime_r finds room for it. */
+    time_t seconds = (time_t)(hour->from_ms / 1000);
+    struct tm utc = {.tm_year = 70};
+    char text[32] = "";
+    (void)gmtime_r(&seconds, &utc);
+    (void)strftime(text, sizeof(text), "%Y-%m-%dT%H:%MZ", &utc);
+    output("%8" PRIu64 " of %8" PRIu64 "  %s\n", hour->denied, hour->requests, text);
+  }
+}
+
+static void summary_print(const replay *from, const cli_options *options) {
+  words_head(from, options);
+  if (options->limit_count > 1)
+    words_table(from, &from->result.limits, "denied by limit", false, options);
+  if (!options->by_route)
+    words_table(from, &from->log.clients, "most denied", false, options);
+  words_table(from, &from->log.routes, "most denied routes", true, options);
+  words_hours(from);
+}
+
+/* ---- The verb ---- */
+
+static int replay_work(replay *work, const cli_options *options) {
+  work->top = calloc((size_t)options->top_count + 1, sizeof(*work->top));
+  if (work->top == NULL)
+    return message(EXIT_STORE, "out of memory for the summary");
+  int status = replay_read(&work->log, &work->lines, options);
+  if (status != EXIT_ALLOWED)
+    return status;
+  if (!requests_sort(&work->log))
+    return message(EXIT_STORE, "out of memory to sort %zu requests; replay a part of the logs", work->log.count);
+  status = replay_decide(&work->result, &work->log, options);
+  if (status == EXIT_ALLOWED && options->given & OPTION_JSON)
+    summary_print_json(work, options);
+  else if (status == EXIT_ALLOWED)
+    summary_print(work, options);
+  return status;
 }
 
 int replay_run(const cli_options *options) {
   if (options->limit_count == 0)
     return message(EXIT_USAGE, "replay needs a limit; write --limit TEXT, such as --limit 10/s");
-  replay log = {.requests = NULL};
-  int status = EXIT_ALLOWED;
-  if (options->argument_count == 0)
-    status = log_read(&log, NULL, options);
-  for (size_t i = 0; i < options->argument_count && status == EXIT_ALLOWED; i++)
-    status = log_read(&log, options->arguments[i], options);
-  if (log.count > 0)
-    qsort(log.requests, log.count, sizeof(log.requests[0]), replay_order);
-  if (status == EXIT_ALLOWED)
-    status = replay_decide(&log, options);
-  if (status == EXIT_ALLOWED && options->given & OPTION_JSON)
-    summary_print_json(&log);
-  else if (status == EXIT_ALLOWED)
-    summary_print(&log, options->by_route);
-  keys_finish(&log.keys);
-  free(log.requests);
+  replay work = {.top = NULL};
+  int status = replay_work(&work, options);
+  replay_finish(&work.result);
+  requests_finish(&work.log);
+  free(work.top);
   return status;
 }
