@@ -14,7 +14,7 @@ _spile() {
     peek) options='--store --limit --cost --timeout --on-error --json --help' ;;
     clear) options='--store --limit --simulated --timeout --json --help' ;;
     simulate) options='--store --limit --cost --timeout --help' ;;
-    replay) options='--limit --by --json --help' ;;
+    replay) options='--limit --by --fields --top --json --help' ;;
     show | repair) options='--store --timeout --json --help' ;;
     *) return ;;
     esac
@@ -33,7 +33,13 @@ _spile() {
         mapfile -t COMPREPLY < <(compgen -W 'fail open closed' -- "$current")
         return
         ;;
-    --limit | --cost | --timeout) return ;;
+    --fields)
+        # The last of a list that commas separate; '=' is a word of its own to bash.
+        mapfile -t COMPREPLY < <(compgen -W 'time= ip= method= path= status= request=' -- "$current")
+        compopt -o nospace
+        return
+        ;;
+    --limit | --cost | --timeout | --top) return ;;
     esac
     if [[ $current == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")
