@@ -117,14 +117,41 @@ Test(policy, takes_the_strictest_of_several_limits) {
     fail_next(&r, SPILE_EUNAVAILABLE, SPILE_REASON_CONNECT);
     cr_assert(eq(int, spile_take_all(r.limiter, requests, 2, &d, each), rows[i].result));
     cr_assert(eq(u32, d.index, rows[i].index));
-    for (int j = 0; j < 2; j++) {
-      cr_assert(eq(int, each[j].outcome, rows[i].result > 0 ? rows[i].result : 0));
+    /* Each says what its own limit does, whatever the others make of it. */
+    static const int own[] = {SPILE_ALLOWED, SPILE_DENIED, 0};
+    const int limits[] = {rows[i].first, rows[i].second};
+    for (uint32_t j = 0; j < 2; j++) {
+      cr_assert(eq(int, each[j].outcome, own[limits[j]]));
+      cr_assert(eq(int, each[j].decided_by, own[limits[j]] != 0 ? SPILE_BY_POLICY : SPILE_BY_NOBODY));
+      cr_assert(eq(u32, each[j].index, j));
       cr_assert(eq(int, each[j].store_error, SPILE_REASON_CONNECT));
+      cr_assert(eq(str, each[j].detail, "the script says so"));
     }
     spile_limit_unref(first);
     spile_limit_unref(second);
     spile_close(r.limiter);
   }
+}
+
+Test(policy, says_of_each_limit_its_own_word_beside_one_that_can_never_be) {
+  rig r = rig_plain();
+  spile_limit *open = limit_of("1/s,name=o,on_store_error=open");
+  spile_limit *fail = limit_of("1/s,name=f");
+  spile_request requests[3] = {{open, "a", 1, 1}, {open, "b", 1, 2}, {fail, "c", 1, 1}};
+  spile_decision d;
+  spile_decision each[3];
+  fail_next(&r, SPILE_EUNAVAILABLE, SPILE_REASON_CONNECT);
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, 3, &d, each), SPILE_NEVER));
+  cr_assert(eq(u32, d.index, 1));
+  cr_assert(eq(int, each[0].outcome, SPILE_ALLOWED));
+  cr_assert(eq(int, each[0].decided_by, SPILE_BY_POLICY));
+  cr_assert(eq(int, each[1].outcome, SPILE_NEVER));
+  cr_assert(eq(int, each[1].decided_by, SPILE_BY_LIMITS));
+  cr_assert(eq(int, each[2].outcome, 0));
+  cr_assert(eq(int, each[2].decided_by, SPILE_BY_NOBODY));
+  spile_limit_unref(open);
+  spile_limit_unref(fail);
+  spile_close(r.limiter);
 }
 
 Test(policy, of_the_limiter_wins_over_those_of_its_limits) {

@@ -366,7 +366,8 @@ int spile_peek(spile_limiter *limiter, const spile_limit *limit, const void *key
  *
  * @param requests  1 to SPILE_REQUESTS_MAX
  * @param decision  written on every result; may be NULL
- * @param each      NULL, or n decisions: what each request's own limit says; written on every result
+ * @param each      NULL, or n decisions: what each request's own limit says; written on every result. When the store
+ *                  does not answer that is what its own on_store_error gives, which allows nothing by itself
  * @return as spile_take
  */
 int spile_take_all(spile_limiter *limiter, const spile_request *requests, size_t n, spile_decision *decision,

@@ -215,6 +215,20 @@ static size_t strictest_policy(const spile_limiter *limiter, const spile_item *i
   return strictest;
 }
 
+/* What an item's own numbers and on_store_error say when its store does not. @return an outcome, or 0: none */
+static int decide_by_policy(const spile_limiter *limiter, const spile_item *item, size_t index,
+                            const spile_error *error, spile_decision *decision) {
+  spile__decision_fail(decision, error);
+  decision->index = (uint32_t)index;
+  spile_on_store_error policy = item_policy(limiter, item);
+  if (item->cost > item->spec->shape.capacity)
+    decision_without_store(decision, item, index, SPILE_NEVER, SPILE_BY_LIMITS);
+  else if (policy != SPILE_ON_STORE_ERROR_FAIL)
+    decision_without_store(decision, item, index, policy == SPILE_ON_STORE_ERROR_OPEN ? SPILE_ALLOWED : SPILE_DENIED,
+                           SPILE_BY_POLICY);
+  return decision->outcome;
+}
+
 /* Decides without the store: never from the numbers, else by the limits' on_store_error. */
 static int limiter_decide_failed(spile_limiter *limiter, int code, spile_error *error, const spile_item *items,
                                  size_t n, spile_decision *decision, spile_decision *each) {
@@ -224,31 +238,16 @@ static int limiter_decide_failed(spile_limiter *limiter, int code, spile_error *
     error->reason = SPILE_REASON_REFUSED;
   limiter_log_failure(limiter, error);
 
-  int outcome = 0;
-  spile_decided_by decided_by = SPILE_BY_POLICY;
+  for (size_t i = 0; i < n && each != NULL; i++)
+    (void)decide_by_policy(limiter, &items[i], i, error, &each[i]);
   size_t index = first_never(items, n);
-  if (index < n) {
-    outcome = SPILE_NEVER;
-    decided_by = SPILE_BY_LIMITS;
-  } else {
+  if (index == n)
     index = strictest_policy(limiter, items, n);
-    spile_on_store_error policy = item_policy(limiter, &items[index]);
-    if (policy != SPILE_ON_STORE_ERROR_FAIL)
-      outcome = policy == SPILE_ON_STORE_ERROR_OPEN ? SPILE_ALLOWED : SPILE_DENIED;
-  }
-  spile__decision_fail(decision, error);
-  for (size_t i = 0; i < n && each != NULL; i++) {
-    each[i] = *decision;
-    bool never = items[i].cost > items[i].spec->shape.capacity;
-    if (never)
-      decision_without_store(&each[i], &items[i], i, SPILE_NEVER, SPILE_BY_LIMITS);
-    else if (outcome != 0 && outcome != SPILE_NEVER)
-      decision_without_store(&each[i], &items[i], i, outcome, SPILE_BY_POLICY);
-  }
-  if (outcome == 0)
-    return code;
-  decision_without_store(decision, &items[index], index, outcome, decided_by);
-  return outcome;
+  int outcome = decide_by_policy(limiter, &items[index], index, error, decision);
+  if (outcome != 0)
+    return outcome;
+  decision->index = 0;
+  return code;
 }
 
 int spile__limiter_decide(spile_limiter *limiter, spile_verb verb, spile_item *items, size_t n,

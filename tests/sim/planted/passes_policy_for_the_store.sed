@@ -1,1 +1,1 @@
-s/spile_decided_by decided_by = SPILE_BY_POLICY;/spile_decided_by decided_by = SPILE_BY_STORE;/
+/^static int decide_by_policy/,/^}/ s/SPILE_BY_POLICY/SPILE_BY_STORE/
