@@ -375,6 +375,45 @@ Test(cli, without_any_place_for_a_store_it_says_what_to_set) {
   expect_failure(2, "set SPILE_STORE");
 }
 
+/* A default store that cannot be made is a store that cannot answer, and not a mistake of the command line. */
+Test(cli, a_default_store_that_cannot_be_made_is_answered_by_the_policy) {
+  static const char *const env[] = {"XDG_STATE_HOME=/proc/none", NULL};
+  run_with(ARGS("take", "k", "--limit", "1/s", "--on-error", "open"), env, NULL);
+  expect_status(0);
+  cr_assert(eq(str, run.out, "allowed: the store could not answer (io), not counted\n"));
+  run_with(ARGS("take", "k", "--limit", "1/s,on_store_error=open"), env, NULL);
+  expect_status(0);
+  run_with(ARGS("take", "k", "--limit", "1/s", "--on-error", "closed"), env, NULL);
+  expect_status(1);
+  run_with(ARGS("take", "k", "--limit", "1/s"), env, NULL);
+  expect_failure(3, "/proc/none");
+  run_with(ARGS("show"), env, NULL);
+  expect_failure(3, "/proc/none");
+  run_with(ARGS("repair"), env, NULL);
+  expect_failure(3, "/proc/none");
+}
+
+Test(cli, simulate_says_once_that_its_store_is_not_there) {
+  run_with(ARGS("simulate", "--limit", "1/s", "--store", "redis://127.0.0.1:1"), NULL, "1,a\n");
+  expect_status(3);
+  const char *said = strstr(run.err, "no connection");
+  cr_assert(said != NULL, "%s", run.err);
+  cr_assert(strstr(said + 1, "no connection") == NULL, "%s", run.err);
+  cr_assert(strstr(run.err, "may be left") == NULL, "nothing came to it: %s", run.err);
+}
+
+Test(cli, help_names_all_that_the_text_of_a_limit_takes) {
+  static const char *const verbs[] = {"take", "peek", "clear", "simulate", "replay"};
+  for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
+    RUN(verbs[i], "--help");
+    expect_status(0);
+    static const char *const words[] = {"capacity=", "name=", "on_full=closed|open|fail",
+                                        "on_store_error=fail|open|closed"};
+    for (size_t j = 0; j < sizeof(words) / sizeof(words[0]); j++)
+      cr_assert(strstr(run.out, words[j]) != NULL, "%s: %s", verbs[i], words[j]);
+  }
+}
+
 /* ---- show ---- */
 
 Test(cli, show_tells_every_bucket_or_those_of_one_key) {

@@ -15,8 +15,9 @@
 #define STORE_HELP                                                                                          \
   "  --store URI     memory:, lmdb:PATH, redis://HOST or redis+unix://PATH; else $SPILE_STORE, else LMDB\n" \
   "                  under $XDG_STATE_HOME/spile or ~/.local/state/spile\n"
-#define LIMIT_HELP \
-  "  --limit TEXT    such as 10/s, 1/s,capacity=60 or 1000/d,name=day; several are decided all or nothing\n"
+#define LIMIT_HELP                                                                                                 \
+  "  --limit TEXT    such as 10/s, 1/s,capacity=60 or 1000/d,name=day; several are decided all or nothing; also\n" \
+  "                  on_full=closed|open|fail and on_store_error=fail|open|closed, each after a comma\n"
 #define COST_HELP "  --cost N        tokens to take, 0 or more (default 1)\n"
 #define TIMEOUT_HELP "  --timeout MS    longest time of one store call, 1 to 3600000 (default 1000)\n"
 #define ON_ERROR_HELP \

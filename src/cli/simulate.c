@@ -141,7 +141,9 @@ static void row_print(const trace_line *line, const spile_decision *decision) {
   output("\n");
 }
 
-static int trace_decide(trace *from, spile_limiter *limiter, const cli_options *options, int64_t *clock) {
+/* Decides all lines. `*reached` tells whether anything may have come to the store. */
+static int trace_decide(trace *from, spile_limiter *limiter, const cli_options *options, int64_t *clock,
+                        bool *reached) {
   output("at_ms,key,cost,outcome,remaining,retry_after_ms,reset_after_ms\n");
   progress shown = progress_start(true);
   int status = EXIT_ALLOWED;
@@ -161,6 +163,8 @@ static int trace_decide(trace *from, spile_limiter *limiter, const cli_options *
       spile_decision decision;
       *clock = line.at_ms;
       int result = spile_take_all(limiter, requests, n, &decision, NULL);
+      bool nobody = decision.store_error == SPILE_REASON_CONNECT || decision.store_error == SPILE_REASON_RESOLVE;
+      *reached = *reached || result > 0 || !nobody;
       if (result < 0)
         status = store_failed(result, decision.store_error, decision.detail);
       else
@@ -180,7 +184,8 @@ static int simulated_remove(spile_limiter *limiter, int status) {
   int result = spile_clean(limiter, SPILE_CLEAN_PREFIX, &error);
   if (result == SPILE_OK)
     return status;
-  int failed = store_failed(result, error.reason, error.message);
+  /* That the store fails was said already when it ended the run. */
+  int failed = status == EXIT_STORE ? status : store_failed(result, error.reason, error.message);
   (void)message(0, "simulated buckets may be left in the store; spile clear --simulated removes them");
   return status == EXIT_ALLOWED ? failed : status;
 }
@@ -205,8 +210,9 @@ int simulate_run(const cli_options *options) {
   if (status == EXIT_ALLOWED)
     status = store_open_simulated(&limiter, options->store, options->timeout_ms, &clock, keys * options->limit_count);
   if (status == EXIT_ALLOWED) {
-    status = trace_decide(&from, limiter, options, &clock);
-    if (!in_memory)
+    bool reached = false;
+    status = trace_decide(&from, limiter, options, &clock, &reached);
+    if (!in_memory && reached)
       status = simulated_remove(limiter, status);
   }
   input_release_signals();

@@ -16,18 +16,6 @@
 
 /* ---- The default store ---- */
 
-/* Makes every directory on the way to `path`, which may be cut at any '/'. @return 0 or an errno */
-static int parents_make(char *path) {
-  for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-    *slash = '\0';
-    int result = mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : errno;
-    *slash = '/';
-    if (result != 0)
-      return result;
-  }
-  return 0;
-}
-
 /* "lmdb:" and the path, percent-encoded where a '?' or '%' would be read as something else. */
 static void address_make(char *address, const char *path) {
   size_t n = (size_t)snprintf(address, STORE_ADDRESS_SIZE, "lmdb:");
@@ -53,10 +41,6 @@ static int default_address(char *address) {
                    "URI or set SPILE_STORE");
   if ((size_t)len >= sizeof(path))
     return message(EXIT_USAGE, "the state directory's path is too long; give --store URI or set SPILE_STORE");
-  int failure = parents_make(path);
-  if (failure != 0)
-    return message(EXIT_STORE, "cannot make the state directory %s: %s; give --store URI or set SPILE_STORE", path,
-                   strerror(failure));
   address_make(address, path);
   return EXIT_ALLOWED;
 }
