@@ -14,7 +14,7 @@
 
 static const char *const about =
     "ns of a thread's processor time per call of decide, smaller is better; several threads: the mean of all of them\n"
-    "open: refused, the message included, with the machine's clock";
+    "open: refused, the message included, with the machine's clock; open for charges: a peek of the store is in it";
 
 static int64_t rounds_option = 21;
 static int64_t ops_option = 100000;
@@ -24,13 +24,16 @@ static int64_t ops_option = 100000;
 typedef struct idle_store {
   spile_store base;
   bool dead;
+  bool unpaid; /* takes fail, peeks do not */
 } idle_store;
 
 static int idle_decide(spile_store *store, spile_call *call) {
-  if (!((idle_store *)(void *)store)->dead)
+  const idle_store *idle = (idle_store *)(void *)store;
+  bool fails = idle->dead || (idle->unpaid && call->verb == SPILE_VERB_TAKE);
+  if (!fails)
     return SPILE_OK;
   call->error->code = SPILE_EUNAVAILABLE;
-  call->error->reason = SPILE_REASON_TIMEOUT;
+  call->error->reason = idle->dead ? SPILE_REASON_TIMEOUT : SPILE_REASON_IO;
   return SPILE_EUNAVAILABLE;
 }
 
@@ -52,10 +55,20 @@ static const spile_store_ops idle_ops = {
 
 /* ---- What is measured ---- */
 
+/* Of an empty store, so that a cost of 1 fits and one of 2 does not. */
+static spile_item any_item(void) {
+  static const spile_spec spec = {.name = "default",
+                                  .name_len = 7,
+                                  .algorithm = SPILE_TOKEN_BUCKET,
+                                  .shape = {.capacity = 1, .refill = 1, .period_ms = 1000}};
+  return (spile_item){.key = "k", .key_len = 1, .spec = &spec, .cost = 1};
+}
+
 typedef struct breaker_job {
   spile_store *store;
   int want; /* what every call returns */
   size_t threads;
+  int64_t cost;
 } breaker_job;
 
 typedef struct breaker_thread {
@@ -68,7 +81,14 @@ static void *thread_run(void *user) {
   breaker_thread *thread = user;
   spile_store *store = thread->job->store;
   spile_error error;
-  spile_call call = {.verb = SPILE_VERB_TAKE, .now_ms = SPILE_STORE_TIME, .deadline_ms = INT64_MAX, .error = &error};
+  spile_item item = any_item();
+  item.cost = thread->job->cost;
+  spile_call call = {.verb = SPILE_VERB_TAKE,
+                     .items = &item,
+                     .n = 1,
+                     .now_ms = SPILE_STORE_TIME,
+                     .deadline_ms = INT64_MAX,
+                     .error = &error};
   if (thread->start != NULL)
     (void)pthread_barrier_wait(thread->start);
   int64_t before_ns = bench_cpu_ns();
@@ -106,13 +126,14 @@ static double job_run(void *user) {
   return (double)cpu_ns / (double)job->threads / (double)ops_option;
 }
 
-/* Around `inner`; opened for an hour if that is dead. */
+/* Around `inner`; opened for an hour if that fails. */
 static spile_store *breaker_around(idle_store *inner, const spile_env *env) {
   spile_store *store;
-  if (spile__breaker_open(&store, &inner->base, env, 1, SPILE__BREAKER_WAIT_MAX_MS, NULL) != SPILE_OK)
+  if (spile__breaker_open(&store, &inner->base, env, 1000, 1, SPILE__BREAKER_WAIT_MAX_MS, NULL) != SPILE_OK)
     bench_fatal("out of memory");
   spile_error error = {0};
-  spile_call call = {.verb = SPILE_VERB_TAKE, .deadline_ms = INT64_MAX, .error = &error};
+  spile_item item = any_item();
+  spile_call call = {.verb = SPILE_VERB_TAKE, .items = &item, .n = 1, .deadline_ms = INT64_MAX, .error = &error};
   (void)store->ops->decide(store, &call);
   return store;
 }
@@ -127,13 +148,18 @@ int main(int argc, char **argv) {
   spile__env_init(&env);
   idle_store well = {.base = {&idle_ops}};
   idle_store dead = {.base = {&idle_ops}, .dead = true};
+  idle_store unpaid = {.base = {&idle_ops}, .unpaid = true};
   spile_store *closed = breaker_around(&well, &env);
   spile_store *open = breaker_around(&dead, &env);
+  spile_store *charges = breaker_around(&unpaid, &env);
 
-  breaker_job jobs[] = {{&well.base, SPILE_OK, 1},     {closed, SPILE_OK, 1},         {closed, SPILE_OK, 8},
-                        {open, SPILE_EUNAVAILABLE, 1}, {open, SPILE_EUNAVAILABLE, 8}, {open, SPILE_EUNAVAILABLE, 64}};
-  static const char *const names[] = {"the store alone", "closed",          "closed, 8 threads", "open",
-                                      "open, 8 threads", "open, 64 threads"};
+  breaker_job jobs[] = {
+      {&well.base, SPILE_OK, 1, 1},        {closed, SPILE_OK, 1, 1},         {closed, SPILE_OK, 8, 1},
+      {open, SPILE_EUNAVAILABLE, 1, 1},    {open, SPILE_EUNAVAILABLE, 8, 1}, {open, SPILE_EUNAVAILABLE, 64, 1},
+      {charges, SPILE_EUNAVAILABLE, 1, 1}, {charges, SPILE_OK, 1, 2}};
+  static const char *const names[] = {
+      "the store alone", "closed",           "closed, 8 threads",          "open",
+      "open, 8 threads", "open, 64 threads", "open for charges, a charge", "open for charges, a denial"};
   bench_table *table = bench_allocate(1, sizeof(*table));
   table->title = "the breaker";
   table->unit = "ns";
@@ -142,12 +168,13 @@ int main(int argc, char **argv) {
     bench_row *row = bench_table_add(table, names[i], job_run, &jobs[i]);
     if (jobs[i].store == closed)
       row->base[0] = names[0];
-    if (jobs[i].store == open)
+    if (jobs[i].store == open || jobs[i].store == charges)
       row->aim_value = 1000;
   }
   bench_table_run(table);
   closed->ops->close(closed, false);
   open->ops->close(open, false);
+  charges->ops->close(charges, false);
   free(table);
   return 0;
 }

@@ -230,26 +230,61 @@ Test(breaker, takes_the_nearest_of_numbers_out_of_range) {
   cr_assert(eq(i64, breaker.first_wait_ms, 3600000));
 }
 
+/* ---- What a take teaches ---- */
+
+/* What the parts learn, as a letter each for store, charges, short: Answered, Failed or nothing (-). */
+static const char *lesson_of(bool take, bool brief, bool charged, int code, int reason) {
+  static char letters[SPILE__BREAKER_PARTS + 1];
+  const spile__breaker_report report = {take, brief, charged, code, reason};
+  spile__breaker_lesson lesson = spile__breaker_judge(&report);
+  for (int i = 0; i < SPILE__BREAKER_PARTS; i++)
+    letters[i] = lesson.of[i] == SPILE__BREAKER_ANSWERED ? 'A' : lesson.of[i] == SPILE__BREAKER_FAILED ? 'F' : '-';
+  return letters;
+}
+
+/* Every reason as a take, a peek, and both by a limit that gives less than the usual time. */
 Test(breaker, judges_every_reason) {
-  static const int wants[SPILE_REASONS_MAX] = {
-      [SPILE_REASON_NONE] = SPILE__BREAKER_FAILED,      [SPILE_REASON_TIMEOUT] = SPILE__BREAKER_FAILED,
-      [SPILE_REASON_BUSY] = SPILE__BREAKER_FAILED,      [SPILE_REASON_CONNECT] = SPILE__BREAKER_FAILED,
-      [SPILE_REASON_CLOSED] = SPILE__BREAKER_FAILED,    [SPILE_REASON_PROTOCOL] = SPILE__BREAKER_FAILED,
-      [SPILE_REASON_REFUSED] = SPILE__BREAKER_FAILED,   [SPILE_REASON_READONLY] = SPILE__BREAKER_FAILED,
-      [SPILE_REASON_LOADING] = SPILE__BREAKER_FAILED,   [SPILE_REASON_OOM] = SPILE__BREAKER_ANSWERED,
-      [SPILE_REASON_AUTH] = SPILE__BREAKER_FAILED,      [SPILE_REASON_FOREIGN] = SPILE__BREAKER_ANSWERED,
-      [SPILE_REASON_VERSION] = SPILE__BREAKER_FAILED,   [SPILE_REASON_IO] = SPILE__BREAKER_FAILED,
-      [SPILE_REASON_CORRUPT] = SPILE__BREAKER_ANSWERED, [SPILE_REASON_RESOLVE] = SPILE__BREAKER_FAILED,
-      [SPILE_REASON_BREAKER] = SPILE__BREAKER_NOTHING,  [SPILE_REASON_MEMORY] = SPILE__BREAKER_NOTHING};
-#define ROW(name, number, text) \
-  cr_assert(eq(int, spile__breaker_judge(SPILE_EUNAVAILABLE, number), wants[number]), "%s", text);
+  static const char *const wants[SPILE_REASONS_MAX][4] = {
+      [SPILE_REASON_NONE] = {"F--", "F--", "F--", "F--"},    [SPILE_REASON_TIMEOUT] = {"F--", "F--", "--F", "--F"},
+      [SPILE_REASON_BUSY] = {"---", "---", "---", "---"},    [SPILE_REASON_CONNECT] = {"F--", "F--", "--F", "--F"},
+      [SPILE_REASON_CLOSED] = {"F--", "F--", "F--", "F--"},  [SPILE_REASON_PROTOCOL] = {"F--", "F--", "F--", "F--"},
+      [SPILE_REASON_REFUSED] = {"AF-", "F--", "AFA", "F--"}, [SPILE_REASON_READONLY] = {"AF-", "F--", "AFA", "F--"},
+      [SPILE_REASON_LOADING] = {"F--", "F--", "F--", "F--"}, [SPILE_REASON_OOM] = {"A--", "A--", "A-A", "A-A"},
+      [SPILE_REASON_AUTH] = {"AF-", "F--", "AFA", "F--"},    [SPILE_REASON_FOREIGN] = {"A--", "A--", "A-A", "A-A"},
+      [SPILE_REASON_VERSION] = {"F--", "F--", "F--", "F--"}, [SPILE_REASON_IO] = {"AF-", "F--", "AFA", "F--"},
+      [SPILE_REASON_CORRUPT] = {"A--", "A--", "A-A", "A-A"}, [SPILE_REASON_RESOLVE] = {"F--", "F--", "--F", "--F"},
+      [SPILE_REASON_BREAKER] = {"---", "---", "---", "---"}, [SPILE_REASON_MEMORY] = {"---", "---", "---", "---"},
+      [SPILE_REASON_FORMAT] = {"A--", "A--", "A-A", "A-A"},  [SPILE_REASON_LOCKED] = {"AF-", "F--", "A-A", "--F"}};
+#define ROW(name, number, text)                                                                            \
+  for (int i = 0; i < 4; i++)                                                                              \
+    cr_assert(eq(str, (char *)(uintptr_t)lesson_of(i % 2 == 0, i >= 2, false, SPILE_EUNAVAILABLE, number), \
+                 (char *)(uintptr_t)wants[number][i]),                                                     \
+              "%s, %d", text, i);
   SPILE_REASONS(ROW)
 #undef ROW
-  cr_assert(eq(int, spile__breaker_judge(SPILE_EUNAVAILABLE, 999), SPILE__BREAKER_FAILED));
-  cr_assert(eq(int, spile__breaker_judge(SPILE_OK, SPILE_REASON_TIMEOUT), SPILE__BREAKER_ANSWERED));
-  cr_assert(eq(int, spile__breaker_judge(SPILE_EFULL, SPILE_REASON_TIMEOUT), SPILE__BREAKER_ANSWERED));
-  cr_assert(eq(int, spile__breaker_judge(SPILE_ENOMEM, SPILE_REASON_TIMEOUT), SPILE__BREAKER_NOTHING));
-  cr_assert(eq(int, spile__breaker_judge(SPILE_EINVAL, SPILE_REASON_NONE), SPILE__BREAKER_NOTHING));
+  cr_assert(eq(str, (char *)(uintptr_t)lesson_of(true, false, false, SPILE_EUNAVAILABLE, 999), "F--"));
+  cr_assert(eq(str, (char *)(uintptr_t)lesson_of(true, false, false, SPILE_EUNAVAILABLE, -1), "F--"));
+}
+
+Test(breaker, judges_answers_by_what_they_disprove) {
+  static const struct {
+    const char *name;
+    bool take, brief, charged;
+    int code;
+    const char *want;
+  } rows[] = {{"a charge", true, false, true, SPILE_OK, "AA-"},
+              {"a charge in a short time", true, true, true, SPILE_OK, "AAA"},
+              {"a denial", true, false, false, SPILE_OK, "A--"},
+              {"a denial in a short time", true, true, false, SPILE_OK, "A-A"},
+              {"a peek", false, false, false, SPILE_OK, "A--"},
+              {"no room for a new bucket", true, false, true, SPILE_EFULL, "A--"},
+              {"no memory", true, true, true, SPILE_ENOMEM, "---"},
+              {"an argument", true, true, true, SPILE_EINVAL, "---"},
+              {"a fork", true, true, true, SPILE_EFORK, "---"}};
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    const char *got = lesson_of(rows[i].take, rows[i].brief, rows[i].charged, rows[i].code, SPILE_REASON_TIMEOUT);
+    cr_assert(eq(str, (char *)(uintptr_t)got, (char *)(uintptr_t)rows[i].want), "%s", rows[i].name);
+  }
 }
 
 /* ---- OPS-02: four callers, one take a millisecond each, a store that drops packets, 25 ms a take ---- */

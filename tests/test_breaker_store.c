@@ -240,7 +240,7 @@ static uint64_t opened_of(const spile_store *store) {
 
 static spile_store *breaker_over(world *w, spile_store *inner) {
   spile_store *store;
-  cr_assert(eq(int, spile__breaker_open(&store, inner, &w->env, 5, 1000, NULL), SPILE_OK));
+  cr_assert(eq(int, spile__breaker_open(&store, inner, &w->env, TIMEOUT_MS, 5, 1000, NULL), SPILE_OK));
   return store;
 }
 
@@ -305,12 +305,12 @@ Test(breaker_store, says_why_it_did_not_ask_and_for_how_long) {
   cr_assert(lt(sz, strlen(error.message), sizeof(((spile_decision *)0)->detail)));
   /* The reason is that of the failure that opened it last. */
   spile_fake_clock_advance(w.clock, 740);
-  gate_set(&gate, true, SPILE_EUNAVAILABLE, SPILE_REASON_READONLY);
+  gate_set(&gate, true, SPILE_EUNAVAILABLE, SPILE_REASON_PROTOCOL);
   cr_assert(eq(int, take(&w, store, &error), SPILE_EUNAVAILABLE));
-  cr_assert(eq(int, error.reason, SPILE_REASON_READONLY));
+  cr_assert(eq(int, error.reason, SPILE_REASON_PROTOCOL));
   cr_assert(eq(int, take(&w, store, &error), SPILE_EUNAVAILABLE));
   cr_assert(eq(str, error.message,
-               "not asked: the store failed (readonly) and is left alone for another 2000 ms; repair or wait for the "
+               "not asked: the store failed (protocol) and is left alone for another 2000 ms; repair or wait for the "
                "store"));
   finish(&w, store);
 }
@@ -371,14 +371,14 @@ Test(breaker_store, lets_no_memory_on_this_side_neither_count_nor_break_the_row)
   gate_store gate;
   gate_start(&gate);
   spile_store *store = breaker_over(&w, &gate.base);
-  gate_set(&gate, true, SPILE_EUNAVAILABLE, SPILE_REASON_BUSY);
+  gate_set(&gate, true, SPILE_EUNAVAILABLE, SPILE_REASON_LOADING);
   spile_error error;
   for (int i = 0; i < 4; i++)
     cr_assert(eq(int, take(&w, store, &error), SPILE_EUNAVAILABLE));
-  gate_set(&gate, true, SPILE_ENOMEM, SPILE_REASON_BUSY);
+  gate_set(&gate, true, SPILE_ENOMEM, SPILE_REASON_LOADING);
   cr_assert(eq(int, take(&w, store, &error), SPILE_ENOMEM));
   cr_assert(eq(int, state_of(store), SPILE_BREAKER_CLOSED));
-  gate_set(&gate, true, SPILE_EUNAVAILABLE, SPILE_REASON_BUSY);
+  gate_set(&gate, true, SPILE_EUNAVAILABLE, SPILE_REASON_LOADING);
   cr_assert(eq(int, take(&w, store, &error), SPILE_EUNAVAILABLE));
   cr_assert(eq(int, state_of(store), SPILE_BREAKER_OPEN));
   finish(&w, store);
@@ -573,7 +573,7 @@ Test(breaker_store, without_memory_leaves_the_store_to_its_owner) {
   w.no_memory = true;
   spile_store *store = &gate.base;
   spile_error error = {0};
-  cr_assert(eq(int, spile__breaker_open(&store, &gate.base, &w.env, 5, 1000, &error), SPILE_ENOMEM));
+  cr_assert(eq(int, spile__breaker_open(&store, &gate.base, &w.env, TIMEOUT_MS, 5, 1000, &error), SPILE_ENOMEM));
   cr_assert(store == NULL);
   cr_assert(eq(int, error.code, SPILE_ENOMEM));
   cr_assert(ne(str, error.message, ""));
@@ -818,6 +818,11 @@ Test(breaker_store, gives_up_a_probe_that_is_a_wait_behind_its_deadline) {
   wedge(101000 + TIMEOUT_MS, TIMEOUT_MS + 1000);
 }
 
+/* Nobody waits for a limit that gives its own takes an hour. */
+Test(breaker_store, gives_up_a_probe_after_the_usual_time_however_patient_it_is) {
+  wedge(101000 + 3600000, TIMEOUT_MS + 1000);
+}
+
 Test(breaker_store, gives_up_a_probe_without_a_deadline_or_with_one_that_is_past_after_a_wait) {
   wedge(INT64_MAX, 1000);
   wedge(0, 1000);
@@ -944,7 +949,7 @@ Test(breaker_store, comes_out_of_a_storm_closed_and_answering) {
   world w;
   world_start(&w);
   storm s = {.base = {&storm_ops}, .w = &w};
-  cr_assert(eq(int, spile__breaker_open(&s.store, &s.base, &w.env, 3, 2, NULL), SPILE_OK));
+  cr_assert(eq(int, spile__breaker_open(&s.store, &s.base, &w.env, TIMEOUT_MS, 3, 2, NULL), SPILE_OK));
   pthread_t threads[8];
   for (int i = 0; i < 8; i++)
     cr_assert(eq(int, pthread_create(&threads[i], NULL, storm_run, &s), 0));

@@ -400,7 +400,7 @@ static void rows_lmdb(void) {
   pid_t holder = holder_start(uri);
   measure(&(row){.name = "a process is stopped while it writes",
                  .limiter = limiter,
-                 .reason = SPILE_REASON_BUSY,
+                 .reason = SPILE_REASON_LOCKED,
                  .deadline_ms = LMDB_MS});
   (void)kill(holder, SIGKILL);
   (void)waitpid(holder, NULL, 0);

@@ -228,9 +228,9 @@ Test(lmdb, lmdb_06_reads_records_at_any_address_and_refuses_what_is_none) {
     const char *value;
     size_t len;
     int reason;
-  } odd[] = {{"short", "abc", 3, SPILE_REASON_VERSION},
+  } odd[] = {{"short", "abc", 3, SPILE_REASON_FORMAT},
              {"damaged", "\1\1\0", 3, SPILE_REASON_CORRUPT},
-             {"later", "\2later version of the record", 20, SPILE_REASON_VERSION}};
+             {"later", "\2later version of the record", 20, SPILE_REASON_FORMAT}};
   for (size_t i = 0; i < 3; i++) {
     put_raw(store, odd[i].key, odd[i].value, odd[i].len);
     size_t before = last_write(store);

@@ -196,7 +196,7 @@ enum { REFUSED = 10, RIGHT, RECORDS, LOST, WRONG, UNCLEAR, OUTCOMES };
 static bool said_why(const asked *got) {
   return got->outcome == SPILE_EUNAVAILABLE && got->error.message[0] != '\0' &&
          (got->error.reason == SPILE_REASON_CORRUPT || got->error.reason == SPILE_REASON_FOREIGN ||
-          got->error.reason == SPILE_REASON_VERSION);
+          got->error.reason == SPILE_REASON_FORMAT);
 }
 
 /* Peeks at every bucket; takes of some, of new ones and of many more; cleans and shows. */

@@ -195,6 +195,39 @@ Test(lmdb_disk, a_failing_write_or_sync_costs_its_take_and_no_more) {
   }
 }
 
+/* The breaker leaves the disk alone and not those who only read. */
+Test(lmdb_disk, a_disk_that_does_not_write_opens_the_breaker_for_charges_and_not_for_denials) {
+  lmdb_rig rig;
+  rig_start(&rig);
+  spile_options options = SPILE_OPTIONS_INIT;
+  options.timeout_ms = RIG_PATIENCE_MS;
+  options.breaker_failures = 3;
+  options.breaker_wait_ms = 3600000;
+  spile_limiter *limiter;
+  cr_assert(eq(int, spile_open_store(&limiter, rig_open(&rig, "store?sync=full"), &options, NULL), SPILE_OK));
+  spile_limit *limit;
+  cr_assert(eq(int, spile_limit_parse(&limit, "2/h", NULL), SPILE_OK));
+  spile_decision d;
+  cr_assert(eq(int, spile_take(limiter, limit, "drained", 7, 2, NULL), SPILE_ALLOWED));
+
+  fault_set(&(fault_plan){.fails = 1000000, .error = ENOSPC});
+  for (int i = 0; i < 20; i++) {
+    cr_assert(eq(int, spile_take(limiter, limit, "fresh", 5, 1, &d), SPILE_EUNAVAILABLE));
+    cr_assert(eq(int, d.store_error, i < 3 ? SPILE_REASON_IO : SPILE_REASON_BREAKER), "%d: %s", i, d.detail);
+    cr_assert(eq(int, spile_take(limiter, limit, "drained", 7, 1, &d), SPILE_DENIED));
+    cr_assert(eq(int, d.decided_by, SPILE_BY_STORE));
+    cr_assert(eq(i64, d.retry_after_ms, 1800000));
+    cr_assert(eq(int, spile_peek(limiter, limit, "drained", 7, 0, &d), SPILE_ALLOWED));
+  }
+  int calls = fault_calls();
+  cr_assert(eq(int, spile_take(limiter, limit, "fresh", 5, 1, &d), SPILE_EUNAVAILABLE));
+  cr_assert(eq(int, fault_calls(), calls), "the disk is left alone");
+  fault_clear();
+  spile_limit_unref(limit);
+  spile_close(limiter);
+  rig_stop(&rig);
+}
+
 /* A meta page that cannot be written makes LMDB refuse everything until it is opened anew. */
 Test(lmdb_disk, opens_itself_anew_after_a_meta_page_could_not_be_written) {
   lmdb_rig rig;

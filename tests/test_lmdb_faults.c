@@ -101,7 +101,7 @@ Test(lmdb_faults, a_stopped_reader_is_named_when_it_fills_the_map) {
     cr_assert(lt(int, ++taken, 1000));
   } while (got.outcome == SPILE_ALLOWED);
   cr_assert(eq(int, got.outcome, SPILE_EUNAVAILABLE));
-  cr_assert(eq(int, got.error.reason, SPILE_REASON_BUSY));
+  cr_assert(eq(int, got.error.reason, SPILE_REASON_LOCKED));
   cr_assert(strstr(got.error.message, "while it reads") != NULL);
   spile__lmdb_reader_give(env, reader);
   for (int i = 0; i < 1000; i++)
@@ -337,7 +337,7 @@ Test(lmdb_faults, a_stopped_holder_costs_others_their_deadline_and_no_more) {
   asked got = ask(store, SPILE_VERB_TAKE, &spec, "k", 1, 1, SPILE_STORE_TIME, 50);
   int64_t waited_ms = rig.env.monotonic_ms(NULL) - from_ms;
   cr_assert(eq(int, got.outcome, SPILE_EUNAVAILABLE));
-  cr_assert(eq(int, got.error.reason, SPILE_REASON_BUSY));
+  cr_assert(eq(int, got.error.reason, SPILE_REASON_LOCKED));
   cr_assert(waited_ms >= 49 && waited_ms < 1000, "waited %lld ms", (long long)waited_ms);
   /* Who reads does not queue. */
   cr_assert(eq(int, ask(store, SPILE_VERB_TAKE, &spec, "drained", 7, 1, SPILE_STORE_TIME, 0).outcome, SPILE_DENIED));
@@ -393,7 +393,7 @@ Test(lmdb_faults, a_take_behind_a_stopped_holder_ends_at_its_deadline) {
   wait_until(holding, 1);
   (void)kill(child, SIGSTOP);
   cr_assert(
-      eq(int, ask(store, SPILE_VERB_TAKE, &spec, "k", 1, 1, SPILE_STORE_TIME, 1).error.reason, SPILE_REASON_BUSY));
+      eq(int, ask(store, SPILE_VERB_TAKE, &spec, "k", 1, 1, SPILE_STORE_TIME, 1).error.reason, SPILE_REASON_LOCKED));
   for (size_t d = 0; d < sizeof(deadlines_ms) / sizeof(deadlines_ms[0]); d++) {
     double late[TRIES];
     for (int i = 0; i < TRIES; i++) {
@@ -401,7 +401,7 @@ Test(lmdb_faults, a_take_behind_a_stopped_holder_ends_at_its_deadline) {
       asked got = ask(store, SPILE_VERB_TAKE, &spec, "k", 1, 1, SPILE_STORE_TIME, deadlines_ms[d]);
       late[i] = clock_now_ms() - from - deadlines_ms[d];
       cr_assert(eq(int, got.outcome, SPILE_EUNAVAILABLE));
-      cr_assert(eq(int, got.error.reason, SPILE_REASON_BUSY));
+      cr_assert(eq(int, got.error.reason, SPILE_REASON_LOCKED));
       cr_assert(late[i] > -1.5 && late[i] < 1000, "%.3f ms late", late[i]);
     }
     qsort(late, TRIES, sizeof(late[0]), compare_ms);

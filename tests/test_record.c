@@ -71,7 +71,7 @@ Test(record, every_changed_byte_is_found) {
       memcpy(record, golden, LEN);
       record[at] = (unsigned char)value;
       spile__state got;
-      spile_reason want = at == 0 && value > 1 ? SPILE_REASON_VERSION : SPILE_REASON_CORRUPT;
+      spile_reason want = at == 0 && value > 1 ? SPILE_REASON_FORMAT : SPILE_REASON_CORRUPT;
       cr_assert(eq(int, (int)decode(record, LEN, &got), (int)want), "byte %zu became %u", at, value);
     }
   }
@@ -105,7 +105,7 @@ Test(record, a_later_version_is_told_from_damage_whatever_its_length) {
   unsigned char record[LEN + 8] = {2};
   spile__state got;
   for (size_t len = 1; len <= sizeof(record); len++)
-    cr_expect(eq(int, (int)decode(record, len, &got), SPILE_REASON_VERSION), "length %zu", len);
+    cr_expect(eq(int, (int)decode(record, len, &got), SPILE_REASON_FORMAT), "length %zu", len);
 }
 
 Test(record, a_record_of_another_key_is_not_taken_for_ones_own) {

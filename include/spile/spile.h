@@ -58,25 +58,27 @@ enum {
 };
 
 /* Why a store could not answer: the `store_error` of a decision and the `reason` of an error. */
-#define SPILE_REASONS(X)                                                                                     \
-  X(NONE, 0, "none")                                                                                         \
-  X(TIMEOUT, 1, "timeout")   /* no answer by the deadline; whether a take was charged is not known */        \
-  X(BUSY, 2, "busy")         /* the queue for the store did not move by the deadline; nothing was charged */ \
-  X(CONNECT, 3, "connect")   /* no connection; nothing was charged */                                        \
-  X(CLOSED, 4, "closed")     /* the connection ended before the answer; whether charged is not known */      \
-  X(PROTOCOL, 5, "protocol") /* the answer is not one that the store may give; the connection is closed */   \
-  X(REFUSED, 6, "refused")   /* the server answered with an error of its own; nothing was charged */         \
-  X(READONLY, 7, "readonly") /* the server is a replica; nothing was charged */                              \
-  X(LOADING, 8, "loading")   /* the server is reading its data; nothing was charged */                       \
-  X(OOM, 9, "oom")           /* the server is out of memory; nothing was charged */                          \
-  X(AUTH, 10, "auth")        /* user, password or rights are missing; nothing was charged */                 \
-  X(FOREIGN, 11, "foreign")  /* what is stored under the bucket's key is not ours; it was left as it is */   \
-  X(VERSION, 12, "version")  /* the server or the stored format is too old or too new */                     \
-  X(IO, 13, "io")            /* the operating system refused a read, a write or a commit */                  \
-  X(CORRUPT, 14, "corrupt")  /* stored data is damaged */                                                    \
-  X(RESOLVE, 15, "resolve")  /* the host name has no address */                                              \
-  X(BREAKER, 16, "breaker")  /* not asked, since it failed just before; nothing was charged */               \
-  X(MEMORY, 17, "memory")    /* this process is out of memory; nothing was charged */
+#define SPILE_REASONS(X)                                                                                    \
+  X(NONE, 0, "none")                                                                                        \
+  X(TIMEOUT, 1, "timeout")   /* no answer by the deadline; whether a take was charged is not known */       \
+  X(BUSY, 2, "busy")         /* ours or others use all there is, up to the deadline; nothing was charged */ \
+  X(CONNECT, 3, "connect")   /* no connection; nothing was charged */                                       \
+  X(CLOSED, 4, "closed")     /* the connection ended before the answer; whether charged is not known */     \
+  X(PROTOCOL, 5, "protocol") /* the answer is not one that the store may give; the connection is closed */  \
+  X(REFUSED, 6, "refused")   /* the server answered with an error of its own; nothing was charged */        \
+  X(READONLY, 7, "readonly") /* the server is a replica; nothing was charged */                             \
+  X(LOADING, 8, "loading")   /* the server is reading its data; nothing was charged */                      \
+  X(OOM, 9, "oom")           /* the server is out of memory; nothing was charged */                         \
+  X(AUTH, 10, "auth")        /* user, password or rights are missing; nothing was charged */                \
+  X(FOREIGN, 11, "foreign")  /* what is stored under the bucket's key is not ours; it was left as it is */  \
+  X(VERSION, 12, "version")  /* the server, or who shares the directory, is too old or too new */           \
+  X(IO, 13, "io")            /* the operating system refused a read, a write or a commit */                 \
+  X(CORRUPT, 14, "corrupt")  /* stored data is damaged */                                                   \
+  X(RESOLVE, 15, "resolve")  /* the host name has no address */                                             \
+  X(BREAKER, 16, "breaker")  /* not asked, since it failed just before; nothing was charged */              \
+  X(MEMORY, 17, "memory")    /* this process is out of memory; nothing was charged */                       \
+  X(FORMAT, 18, "format")    /* this bucket was written by a later version; it was left as it is */         \
+  X(LOCKED, 19, "locked")    /* another writer or a stopped reader held the store; nothing was charged */
 
 typedef enum spile_reason {
 #define SPILE_REASON_ENUM(name, number, text) SPILE_REASON_##name = number,
@@ -217,7 +219,8 @@ typedef struct spile_options {
   void *log_user;
 
   /* The breaker: after this many failures of the store in a row it is left alone for a while, and takes are answered at
-   * once by the limits' on_store_error. 0: 5; SPILE_BREAKER_OFF: every take asks. */
+   * once by the limits' on_store_error; where only charges fail, denials go on. 0: 5; SPILE_BREAKER_OFF: every take
+   * asks. */
   int breaker_failures;
   /* For how long, in milliseconds, 1 to 3,600,000; then one take asks again. Each failure of that one doubles the time,
    * up to 64 times the first, give or take a fifth drawn at random. 0: 1,000. */
@@ -446,8 +449,8 @@ typedef bool spile_visitor(void *user, const spile_stored *stored);
 int spile_each(spile_limiter *limiter, spile_visitor *visit, void *user, spile_error *error);
 
 typedef enum spile_breaker_state {
-  SPILE_BREAKER_CLOSED = 0,    /* every take asks the store; also without a breaker */
-  SPILE_BREAKER_OPEN = 1,      /* the store is left alone */
+  SPILE_BREAKER_CLOSED = 0, /* every take asks the store; also without a breaker */
+  SPILE_BREAKER_OPEN = 1,   /* the store is left alone, or only not asked to charge, or only not by impatient limits */
   SPILE_BREAKER_HALF_OPEN = 2, /* one take asks, the others do not wait for it */
 } spile_breaker_state;
 

@@ -65,7 +65,7 @@ static void lmdb_key(spile__lmdb_key *out, const spile__lmdb_store *store, const
 static int lmdb_unreadable(spile_error *error, spile_reason reason) {
   return spile__store_fail(error, SPILE_EUNAVAILABLE, reason,
                            "what LMDB holds about this bucket %s; it was left as it is, clear the bucket to go on",
-                           reason == SPILE_REASON_VERSION   ? "was written by a later version"
+                           reason == SPILE_REASON_FORMAT    ? "was written by a later version"
                            : reason == SPILE_REASON_FOREIGN ? "is not ours"
                                                             : "is damaged");
 }
@@ -169,7 +169,7 @@ static int lmdb_full(spile_call *call, const lmdb_found *found) {
     return SPILE_OK; /* a denial stands; what it would have corrected is corrected later */
   uint64_t fresh = found->absent & found->charged;
   if (fresh == 0)
-    return spile__store_fail(call->error, SPILE_EUNAVAILABLE, SPILE_REASON_BUSY,
+    return spile__store_fail(call->error, SPILE_EUNAVAILABLE, SPILE_REASON_LOCKED,
                              "a process that is stopped while it reads holds the free pages of the LMDB map; let it go "
                              "on or end it, or open with a larger map_size");
   call->full_item = (size_t)__builtin_ctzll(fresh);

@@ -96,7 +96,7 @@ int spile__lmdb_env_lock(spile__lmdb_env *env, const spile_env *outside, int64_t
   if (failed == 0)
     return SPILE_OK;
   if (failed == ETIMEDOUT)
-    return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_BUSY,
+    return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_LOCKED,
                              "the queue for the LMDB store did not move by the deadline");
   return spile__store_fail(
       error, SPILE_EUNAVAILABLE, SPILE_REASON_IO,

@@ -71,7 +71,7 @@ spile_reason spile__record_decode(const void *record, size_t record_len, spile_a
   if (record_len < 1)
     return SPILE_REASON_CORRUPT;
   if (bytes[0] > RECORD_VERSION)
-    return SPILE_REASON_VERSION;
+    return SPILE_REASON_FORMAT;
   if (record_len != RECORD_LEN || bytes[0] != RECORD_VERSION || bytes[2] != 0 || bytes[3] != 0)
     return SPILE_REASON_CORRUPT;
   uint32_t checksum = 0;

@@ -16,7 +16,7 @@ size_t spile__record_encode(unsigned char *out, spile_algorithm algorithm, const
 
 /*
  * Reads a record that was stored under `key`.
- * @return SPILE_REASON_NONE; SPILE_REASON_CORRUPT, it is damaged or says what cannot be; SPILE_REASON_VERSION, a later
+ * @return SPILE_REASON_NONE; SPILE_REASON_CORRUPT, it is damaged or says what cannot be; SPILE_REASON_FORMAT, a later
  *         version wrote it; SPILE_REASON_FOREIGN, it is another algorithm's
  */
 spile_reason spile__record_decode(const void *record, size_t record_len, spile_algorithm algorithm, const void *key,

@@ -1,30 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The breaker in two halves. The state machine is plain arithmetic on a struct: closed, after some failures in a row
- * open for a while, then half open with one probe, whose failure doubles the while. The store around it lets threads
- * in.
+ * The breaker without a clock, a lock or a store: a state machine that is plain arithmetic on a struct, and a table of
+ * what a take teaches.
  *
- * How threads share it: a mutex guards the machine, and whoever changes it publishes what the others need before giving
- * the mutex back. `gate` holds the machine's period, whether failures are counted, and its state; `until_ms` and
- * `reason` are written before it. From these alone
- * - a take passes a closed breaker: it reads the gate, and the period in it is the ticket;
- * - an answer at a closed breaker without failures goes home: there is nothing to change;
- * - a take is refused: the gate is not closed and the time has not come.
- * So a healthy store costs two reads of a cache line that nobody writes, and a dead one two reads and a clock.
- *
- * Why reading without the mutex is right: each of the three acts as the machine would have acted in the instant of the
- * gate's reading, or, where a refusal read an until_ms that is newer than its gate, in the instant of that writing,
- * when the machine was about to be shut until then. An answer that misses a failure reported meanwhile was not known to
- * be later than it. A refusal that finds its time come decides nothing: it takes the mutex and asks the machine, and so
- * does every failure; two threads therefore never both become the probe.
+ * The machine: closed, after some failures in a row open for a while, then half open with one probe, whose failure
+ * doubles the while. A store has three of them, since it can fail in three ways that do not imply each other: it does
+ * not answer, it answers and does not charge, it answers and not in the short time that some limits give it. A peek
+ * that is answered says nothing about charging, and a limit without patience nothing about the others.
  */
 #include "limiter/breaker.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-
 #include "core/checked.h"
-#include "core/text.h"
 
 /* ---- The state machine ---- */
 
@@ -70,7 +56,7 @@ static void breaker_break(spile__breaker *breaker, int64_t now_ms, uint32_t rand
 bool spile__breaker_enter(spile__breaker *breaker, int64_t now_ms, int64_t probe_until_ms) {
   if (breaker->state == SPILE_BREAKER_CLOSED)
     return true;
-  if (now_ms < breaker->until_ms)
+  if (!spile__breaker_due(breaker, now_ms))
     return false;
   if (breaker->state == SPILE_BREAKER_HALF_OPEN)
     breaker_double_wait(breaker);
@@ -88,7 +74,7 @@ void spile__breaker_leave(spile__breaker *breaker, uint64_t ticket, spile__break
     return;
   }
   /* No ticket is of a period in which the breaker is open, so from here on it is closed or this is its probe. */
-  if (ticket != breaker->period)
+  if (ticket < breaker->period)
     return;
   bool probe = breaker->state == SPILE_BREAKER_HALF_OPEN;
   if (verdict == SPILE__BREAKER_NOTHING) {
@@ -103,221 +89,88 @@ void spile__breaker_leave(spile__breaker *breaker, uint64_t ticket, spile__break
   breaker_break(breaker, now_ms, random);
 }
 
-/*
- * What counts is what would go wrong with the next take as well, whatever its bucket: no connection, no answer, no
- * right to ask, a server that refuses or cannot be understood, a queue that does not move, a disk that does not write.
- * REFUSED, READONLY, LOADING and AUTH are answers of a server that lives, but not of one that decides, and each costs a
- * connection or its turn. VERSION counts since a server too old refuses every take at a connection each; a single
- * record of a later version has answers between its failures.
- *
- * What is found under one bucket (FOREIGN, CORRUPT) and a server without memory for a new one (OOM; it still moves and
- * denies the known ones) show that the store does its work. So do SPILE_EFULL and a denial. No memory in this process,
- * an argument, a fork: these say nothing of the store, and a breaker below this one did not ask it.
- */
-spile__breaker_verdict spile__breaker_judge(int code, int reason) {
-  if (code == SPILE_OK || code == SPILE_EFULL)
-    return SPILE__BREAKER_ANSWERED;
-  if (code != SPILE_EUNAVAILABLE)
-    return SPILE__BREAKER_NOTHING;
-  switch (reason) {
-  case SPILE_REASON_OOM:
-  case SPILE_REASON_FOREIGN:
-  case SPILE_REASON_CORRUPT:
-    return SPILE__BREAKER_ANSWERED;
-  case SPILE_REASON_BREAKER:
-  case SPILE_REASON_MEMORY:
-    return SPILE__BREAKER_NOTHING;
-  default:
-    return SPILE__BREAKER_FAILED;
-  }
-}
+/* ---- What a take teaches ---- */
 
-/* ---- The store ---- */
+typedef enum breaker_meaning {
+  MEANS_DEAD,      /* the next call would fare no better, whatever it asks */
+  MEANS_LATE,      /* the same, unless it was given less than the usual time: then the next like it would fare so */
+  MEANS_UNCHARGED, /* the next charge would fare no better, but what only reads may be answered */
+  MEANS_LOCKED,    /* the same, unless it was given less than the usual time */
+  MEANS_BUCKET,    /* the store does its work; this bucket it cannot decide about */
+  MEANS_NOTHING,   /* it went wrong on this side: the store had no part in it */
+} breaker_meaning;
 
-/* The gate: period · 8 + (failures counted ? 4 : 0) + state. */
-#define GATE_STATE 3U
-#define GATE_FAILURES 4U
-#define GATE_PERIOD_SHIFT 3
+/* What each reason says about the next call. The one place where it is decided what counts. */
+static const unsigned char meanings[] = {
+    [SPILE_REASON_NONE] = MEANS_DEAD,          /* a store that does not say why */
+    [SPILE_REASON_TIMEOUT] = MEANS_LATE,       /* no answer */
+    [SPILE_REASON_BUSY] = MEANS_NOTHING,       /* our own calls had all the connections */
+    [SPILE_REASON_CONNECT] = MEANS_LATE,       /* nobody there, or not in time */
+    [SPILE_REASON_CLOSED] = MEANS_DEAD,        /* it hangs up on questions */
+    [SPILE_REASON_PROTOCOL] = MEANS_DEAD,      /* it, or what is between, does not speak our language */
+    [SPILE_REASON_REFUSED] = MEANS_UNCHARGED,  /* MISCONF, NOREPLICAS and others let reads pass */
+    [SPILE_REASON_READONLY] = MEANS_UNCHARGED, /* a replica, whose data tells whom to deny */
+    [SPILE_REASON_LOADING] = MEANS_DEAD,       /* it answers nothing yet */
+    [SPILE_REASON_OOM] = MEANS_BUCKET,         /* no room for a new bucket; known ones are denied and moved */
+    [SPILE_REASON_AUTH] = MEANS_UNCHARGED,     /* the right that is missing may be the one to write */
+    [SPILE_REASON_FOREIGN] = MEANS_BUCKET,     /* somebody else's value, WRONGTYPE */
+    [SPILE_REASON_VERSION] = MEANS_DEAD,       /* of the server: too old for every take */
+    [SPILE_REASON_IO] = MEANS_UNCHARGED,       /* a full disk, a write or a sync that fails */
+    [SPILE_REASON_CORRUPT] = MEANS_BUCKET,     /* a damaged record */
+    [SPILE_REASON_RESOLVE] = MEANS_LATE,       /* no address, or not in time */
+    [SPILE_REASON_BREAKER] = MEANS_NOTHING,    /* a breaker below this one, which did not ask */
+    [SPILE_REASON_MEMORY] = MEANS_NOTHING,     /* of this process */
+    [SPILE_REASON_FORMAT] = MEANS_BUCKET,      /* a record of a later version */
+    [SPILE_REASON_LOCKED] = MEANS_LOCKED,      /* whoever has the lock of all writers does not give it back */
+};
 
-typedef struct breaker_store {
-  spile_store base;
-  spile_store_ops ops;
-  spile_store *inner;
-  const spile_env *env;
-
-  atomic_uint_least64_t gate;
-  atomic_int_least64_t until_ms;
-  atomic_int reason; /* of the failure that opened it last */
-  atomic_uint_least64_t opened;
-
-  pthread_mutex_t lock; /* guards what follows, and the writing of the four above */
-  spile__breaker machine;
-} breaker_store;
-
-static breaker_store *breaker_of(spile_store *store) {
-  return (breaker_store *)(void *)((char *)store - offsetof(breaker_store, base));
-}
-
-static spile_breaker_state gate_state(uint64_t gate) {
-  return (spile_breaker_state)(gate & GATE_STATE);
-}
-
-/* The release lets whoever sees this gate see the until_ms and the reason that belong to it, or later ones. */
-static void breaker_publish(breaker_store *breaker) {
-  const spile__breaker *machine = &breaker->machine;
-  uint64_t gate = machine->period << GATE_PERIOD_SHIFT | (machine->failures > 0 ? GATE_FAILURES : 0) | machine->state;
-  atomic_store_explicit(&breaker->until_ms, machine->until_ms, memory_order_relaxed);
-  atomic_store_explicit(&breaker->opened, machine->opened, memory_order_relaxed);
-  atomic_store_explicit(&breaker->gate, gate, memory_order_release);
+static breaker_meaning reason_meaning(int reason) {
+  bool known = reason >= 0 && (size_t)reason < sizeof(meanings);
+  return known ? (breaker_meaning)meanings[reason] : MEANS_DEAD;
 }
 
 /*
- * How long a probe may take before it is given up: its deadline, which it keeps unless its thread is stopped or the
- * store breaks its contract, and then as long as the breaker was open last. So however a probe ends or does not end,
- * the next one is no sooner than the back-off, and one that comes back a little late counts. A call without a deadline
- * does not block.
+ * An answer clears what it disproves: any answer that the store does not answer, that of a call with less than the
+ * usual time that it is too slow for those, and only a charge that it does not charge. A refusal to charge is an answer
+ * too. What refuses a mere read is dead, whatever it says; so a reason that only seems to concern charges is found out
+ * by the reads that go on.
  */
-static int64_t probe_until_ms(const spile__breaker *machine, const spile_call *call, int64_t now_ms) {
-  int64_t back_ms = call->deadline_ms == INT64_MAX || call->deadline_ms < now_ms ? now_ms : call->deadline_ms;
-  return spile__add_saturate(back_ms, machine->wait_ms);
-}
+spile__breaker_lesson spile__breaker_judge(const spile__breaker_report *report) {
+  spile__breaker_lesson lesson;
+  for (int i = 0; i < SPILE__BREAKER_PARTS; i++)
+    lesson.of[i] = SPILE__BREAKER_NOTHING;
+  bool decided = report->code == SPILE_OK || report->code == SPILE_EFULL;
+  if (!decided && report->code != SPILE_EUNAVAILABLE)
+    return lesson; /* no memory, an argument, a fork */
 
-/* What there is to say to a take that is refused. */
-typedef struct breaker_refusal {
-  spile_breaker_state state;
-  int64_t left_ms;
-  int reason;
-} breaker_refusal;
-
-static int breaker_refuse(spile_error *error, const breaker_refusal *refusal) {
-  if (error->code != 0)
-    return SPILE_EUNAVAILABLE;
-  error->code = SPILE_EUNAVAILABLE;
-  error->reason = SPILE_REASON_BREAKER;
-  spile__text text;
-  spile__text_init(&text, error->message, sizeof(error->message));
-  spile__text_put(&text, "not asked: the store failed (");
-  spile__text_put(&text, spile_reason_name(refusal->reason));
-  spile__text_put(&text, refusal->state == SPILE_BREAKER_OPEN ? ") and is left alone for another "
-                                                              : ") and one take is trying it, given up in ");
-  spile__text_put_number(&text, refusal->left_ms);
-  spile__text_put(&text, " ms; repair or wait for the store");
-  return SPILE_EUNAVAILABLE;
-}
-
-/* The way in when the breaker is not closed. @return whether the take may ask; else `refusal` is written */
-SPILE__OUT_OF_LINE static bool breaker_enter_slowly(breaker_store *breaker, const spile_call *call, uint64_t gate,
-                                                    uint64_t *ticket, breaker_refusal *refusal) {
-  int64_t until_ms = atomic_load_explicit(&breaker->until_ms, memory_order_relaxed);
-  int64_t now_ms = breaker->env->monotonic_ms(breaker->env->user);
-  bool pass = false;
-  if (now_ms >= until_ms) {
-    (void)pthread_mutex_lock(&breaker->lock);
-    pass = spile__breaker_enter(&breaker->machine, now_ms, probe_until_ms(&breaker->machine, call, now_ms));
-    *ticket = breaker->machine.period;
-    breaker_publish(breaker);
-    gate = atomic_load_explicit(&breaker->gate, memory_order_relaxed);
-    until_ms = breaker->machine.until_ms;
-    (void)pthread_mutex_unlock(&breaker->lock);
+  breaker_meaning meaning = decided ? MEANS_BUCKET : reason_meaning(report->reason);
+  if (!report->take && meaning == MEANS_UNCHARGED)
+    meaning = MEANS_DEAD;
+  if (!report->take && meaning == MEANS_LOCKED)
+    meaning = MEANS_LATE;
+  switch (meaning) {
+  case MEANS_NOTHING:
+    return lesson;
+  case MEANS_DEAD:
+    lesson.of[SPILE__BREAKER_STORE] = SPILE__BREAKER_FAILED;
+    return lesson;
+  case MEANS_LATE:
+    lesson.of[report->brief ? SPILE__BREAKER_SHORT : SPILE__BREAKER_STORE] = SPILE__BREAKER_FAILED;
+    return lesson;
+  case MEANS_LOCKED:
+    if (!report->brief)
+      lesson.of[SPILE__BREAKER_CHARGES] = SPILE__BREAKER_FAILED;
+    break;
+  case MEANS_UNCHARGED:
+    lesson.of[SPILE__BREAKER_CHARGES] = SPILE__BREAKER_FAILED;
+    break;
+  case MEANS_BUCKET:
+    if (report->code == SPILE_OK && report->charged)
+      lesson.of[SPILE__BREAKER_CHARGES] = SPILE__BREAKER_ANSWERED;
+    break;
   }
-  if (!pass)
-    *refusal = (breaker_refusal){.state = gate_state(gate),
-                                 .left_ms = until_ms - now_ms,
-                                 .reason = atomic_load_explicit(&breaker->reason, memory_order_relaxed)};
-  return pass;
-}
-
-/* The way out when the machine has something to learn. */
-SPILE__OUT_OF_LINE static void breaker_leave_slowly(breaker_store *breaker, uint64_t ticket,
-                                                    spile__breaker_verdict verdict, int reason) {
-  int64_t now_ms = breaker->env->monotonic_ms(breaker->env->user);
-  uint32_t random;
-  /* Without random numbers there is no jitter: the middle of the draw. */
-  if (verdict != SPILE__BREAKER_FAILED || !breaker->env->random(breaker->env->user, &random, sizeof(random)))
-    random = UINT32_C(1) << 31;
-  (void)pthread_mutex_lock(&breaker->lock);
-  uint64_t opened = breaker->machine.opened;
-  spile__breaker_leave(&breaker->machine, ticket, verdict, now_ms, random);
-  if (breaker->machine.opened != opened)
-    atomic_store_explicit(&breaker->reason, reason, memory_order_relaxed);
-  breaker_publish(breaker);
-  (void)pthread_mutex_unlock(&breaker->lock);
-}
-
-static int breaker_decide(spile_store *store, spile_call *call) {
-  breaker_store *breaker = breaker_of(store);
-  uint64_t gate = atomic_load_explicit(&breaker->gate, memory_order_acquire);
-  uint64_t ticket = gate >> GATE_PERIOD_SHIFT;
-  if (gate_state(gate) != SPILE_BREAKER_CLOSED) {
-    breaker_refusal refusal;
-    if (!breaker_enter_slowly(breaker, call, gate, &ticket, &refusal))
-      return breaker_refuse(call->error, &refusal);
-  }
-
-  int result = breaker->inner->ops->decide(breaker->inner, call);
-
-  int reason = result == SPILE_EUNAVAILABLE ? call->error->reason : SPILE_REASON_NONE;
-  spile__breaker_verdict verdict = spile__breaker_judge(result, reason);
-  gate = atomic_load_explicit(&breaker->gate, memory_order_relaxed);
-  bool healthy = gate_state(gate) == SPILE_BREAKER_CLOSED && (gate & GATE_FAILURES) == 0;
-  if (verdict != SPILE__BREAKER_ANSWERED || !healthy)
-    breaker_leave_slowly(breaker, ticket, verdict, reason);
-  return result;
-}
-
-static int breaker_clear(spile_store *store, const spile_item *item, int64_t deadline_ms, spile_error *error) {
-  spile_store *inner = breaker_of(store)->inner;
-  return inner->ops->clear(inner, item, deadline_ms, error);
-}
-
-static int breaker_clean(spile_store *store, spile_clean_what what, int64_t now_ms, int64_t deadline_ms, bool *again,
-                         spile_error *error) {
-  spile_store *inner = breaker_of(store)->inner;
-  return inner->ops->clean(inner, what, now_ms, deadline_ms, again, error);
-}
-
-static int breaker_each(spile_store *store, int64_t now_ms, int64_t timeout_ms, spile_visitor *visit, void *user,
-                        spile_error *error) {
-  spile_store *inner = breaker_of(store)->inner;
-  return inner->ops->each(inner, now_ms, timeout_ms, visit, user, error);
-}
-
-static void breaker_close(spile_store *store, bool forked) {
-  breaker_store *breaker = breaker_of(store);
-  breaker->inner->ops->close(breaker->inner, forked);
-  /* In a child the lock may be held by a thread that exists only in the parent. */
-  if (!forked)
-    (void)pthread_mutex_destroy(&breaker->lock);
-  breaker->env->allocate(breaker->env->allocate_user, breaker, 0);
-}
-
-int spile__breaker_open(spile_store **out, spile_store *inner, const spile_env *env, int failures_max,
-                        int64_t first_wait_ms, spile_error *error) {
-  *out = NULL;
-  breaker_store *breaker = env->allocate(env->allocate_user, NULL, sizeof(*breaker));
-  if (breaker == NULL)
-    return spile__fail(error, SPILE_ENOMEM, "out of memory for a breaker", NULL);
-  *breaker = (breaker_store){.inner = inner, .env = env};
-  /* What the inner store lacks is lacking here too, so that the caller is told so. */
-  breaker->ops = (spile_store_ops){.abi = SPILE_STORE_ABI,
-                                   .name = inner->ops->name,
-                                   .timeout_ms = inner->ops->timeout_ms,
-                                   .decide = breaker_decide,
-                                   .clear = breaker_clear,
-                                   .clean = inner->ops->clean != NULL ? breaker_clean : NULL,
-                                   .each = inner->ops->each != NULL ? breaker_each : NULL,
-                                   .close = breaker_close};
-  breaker->base.ops = &breaker->ops;
-  (void)pthread_mutex_init(&breaker->lock, NULL);
-  spile__breaker_init(&breaker->machine, failures_max, first_wait_ms);
-  breaker_publish(breaker);
-  *out = &breaker->base;
-  return SPILE_OK;
-}
-
-void spile__breaker_read(const spile_store *store, spile_breaker_state *state, uint64_t *opened) {
-  const breaker_store *breaker =
-      (const breaker_store *)(const void *)((const char *)store - offsetof(breaker_store, base));
-  *state = gate_state(atomic_load_explicit(&breaker->gate, memory_order_acquire));
-  *opened = atomic_load_explicit(&breaker->opened, memory_order_relaxed);
+  lesson.of[SPILE__BREAKER_STORE] = SPILE__BREAKER_ANSWERED;
+  if (report->brief)
+    lesson.of[SPILE__BREAKER_SHORT] = SPILE__BREAKER_ANSWERED;
+  return lesson;
 }

@@ -107,7 +107,8 @@ static int limiter_adopt(spile_limiter *limiter, spile_store *store, const spile
     return SPILE_OK;
   int failures = options->breaker_failures != 0 ? options->breaker_failures : BREAKER_FAILURES_DEFAULT;
   int64_t wait_ms = options->breaker_wait_ms > 0 ? options->breaker_wait_ms : BREAKER_WAIT_DEFAULT_MS;
-  int result = spile__breaker_open(&limiter->breaker, store, &limiter->env, failures, wait_ms, error);
+  int result =
+      spile__breaker_open(&limiter->breaker, store, &limiter->env, limiter->timeout_ms, failures, wait_ms, error);
   if (result == SPILE_OK)
     limiter->store = limiter->breaker;
   return result;

@@ -5,6 +5,7 @@
  *   sim_run.c        runs: what is asked, when, and what goes wrong
  *   sim_clients.c    limiters, their limits and their environment
  *   sim_calls.c      one call, and whether what it was told may be
+ *   sim_tap.c        what the breaker asks the store
  *   sim_oracles.c    the judges that remember
  *   sim_transport.c  the network as the Redis store sees it
  *   sim_world.c      time, events, streams of bytes, and what befalls them
@@ -36,8 +37,18 @@ typedef struct sim_target {
   size_t variant;
 } sim_target;
 
+/* Stands between a breaker and its store. */
+typedef struct sim_tap {
+  spile_store base;
+  spile_store *inner;
+  sim *s;
+  size_t n_asks; /* in the present call */
+  sim_ask asks[SIM_ASKS_MAX];
+} sim_tap;
+
 typedef struct sim_client {
   spile_limiter *limiter;
+  sim_tap tap;
   uint64_t takes;    /* since it was opened … */
   uint64_t failures; /* … that the store did not answer */
   sim_watch watch;
@@ -81,6 +92,14 @@ void sim_client_close(sim *s, sim_client *client);
 
 /* The limit of an item as it is now. */
 const sim_limit *sim_item_limit(const sim *s, const sim_item *item);
+
+spile_store *sim_tap_init(sim_tap *tap, sim *s, spile_store *inner);
+
+/* Whether nothing was charged, by what spile.h says of a reason. */
+bool sim_reason_uncharged(int reason);
+
+/* Whether the answer to a call is evidence; one that cannot be is a failure. */
+bool sim_answer_is_own(sim *s, const sim_call *call);
 
 /* A call without items. */
 sim_call *sim_call_new(sim *s, sim_verb verb);

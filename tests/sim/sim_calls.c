@@ -20,8 +20,7 @@ const sim_limit *sim_item_limit(const sim *s, const sim_item *item) {
   return &target->variants[target->variant];
 }
 
-/* What spile.h says of a reason. */
-static bool reason_uncharged(int reason) {
+bool sim_reason_uncharged(int reason) {
   switch (reason) {
   case SPILE_REASON_BUSY:
   case SPILE_REASON_CONNECT:
@@ -35,6 +34,8 @@ static bool reason_uncharged(int reason) {
   case SPILE_REASON_RESOLVE:
   case SPILE_REASON_BREAKER:
   case SPILE_REASON_MEMORY:
+  case SPILE_REASON_FORMAT:
+  case SPILE_REASON_LOCKED:
     return true;
   default:
     return false;
@@ -87,8 +88,7 @@ static void charge_judge(sim *s, const sim_call *call) {
   }
 }
 
-/* @return whether the answer is evidence */
-static bool answer_is_own(sim *s, const sim_call *call) {
+bool sim_answer_is_own(sim *s, const sim_call *call) {
   if (call->served > 0 && call->foreign_taken == 0 && call->answer_len > 0 && call->answer_taken == call->answer_len)
     return true;
   if (call->lied)
@@ -101,11 +101,22 @@ static bool answer_is_own(sim *s, const sim_call *call) {
   return false;
 }
 
+/* The call was answered by what was asked before anything was charged, which was judged then. */
+static void first_judge(sim *s, const sim_call *call, int result) {
+  s->report->answered++;
+  s->report->first++;
+  int64_t cost = 0;
+  for (size_t i = 0; i < call->n; i++)
+    cost |= call->items[i].cost;
+  if (result != s->decision.outcome || (result == SPILE_ALLOWED && cost > 0))
+    sim_oracles_fail(&s->oracles, "call %" PRIu64 " was only read, and answered with %d", call->number, result);
+}
+
 static void answer_judge(sim *s, const sim_call *call, int result) {
   s->report->answered++;
   if (result != s->decision.outcome || s->decision.store_error != SPILE_REASON_NONE)
     sim_oracles_fail(&s->oracles, "result %d and outcome %d", result, s->decision.outcome);
-  if (!answer_is_own(s, call)) {
+  if (!sim_answer_is_own(s, call)) {
     sim_worlds_unanswered(&s->oracles, call, false);
     return;
   }
@@ -125,7 +136,7 @@ static void answer_judge(sim *s, const sim_call *call, int result) {
 
 static void failure_judge(sim *s, sim_call *call, int reason) {
   /* What a client was told by somebody who cannot be told from the server is not its fault. */
-  bool uncharged = reason_uncharged(reason) && !call->lied;
+  bool uncharged = sim_reason_uncharged(reason) && !call->lied;
   s->report->uncharged += uncharged;
   s->report->unclear += !uncharged;
   s->report->refused += reason == SPILE_REASON_BREAKER;
@@ -184,7 +195,7 @@ static void clear_run(sim *s, sim_client *client, sim_call *call) {
       spile_clear(client->limiter, sim_item_limit(s, &call->items[0])->limit, target->key, target->key_len, &error);
   call->running = false;
   const sim_answer done = {.outcome = SPILE_ALLOWED};
-  bool own = result == SPILE_OK && answer_is_own(s, call);
+  bool own = result == SPILE_OK && sim_answer_is_own(s, call);
   if (own)
     sim_worlds_answered(&s->oracles, call, &done);
   else
@@ -211,9 +222,10 @@ static void call_end(sim *s, sim_client *client, sim_call *call, int64_t start_m
 
 void sim_call_run(sim *s, sim_client *client, sim_call *call) {
   int64_t start_ms = sim_world_now_ms(&s->world);
-  uint64_t activity = s->world.activity;
   s->world.call = call;
   call->running = true;
+  sim_tap *tap = &client->tap;
+  tap->n_asks = 0;
   if (call->verb == SIM_CLEAR) {
     clear_run(s, client, call);
     call_end(s, client, call, start_ms);
@@ -223,14 +235,21 @@ void sim_call_run(sim *s, sim_client *client, sim_call *call) {
   call->running = false;
   int reason = s->decision.store_error;
   bool answered = s->decision.decided_by == SPILE_BY_STORE;
-  if (answered) {
+  bool only_read = call->verb == SIM_TAKE && tap->n_asks > 0 && !tap->asks[tap->n_asks - 1].take;
+  if (answered && only_read) {
+    first_judge(s, call, result);
+  } else if (answered) {
     answer_judge(s, call, result);
   } else {
     policy_judge(s, client, call, result);
     failure_judge(s, call, reason);
   }
-  sim_watch_call(&s->oracles, &client->watch, start_ms, sim_world_now_ms(&s->world), reason,
-                 s->world.activity != activity);
+  for (size_t i = 0; i < tap->n_asks; i++) {
+    tap->asks[i].brief = call_timeout_ms(s, client, call) < client->options.timeout_ms;
+    sim_watch_ask(&s->oracles, &client->watch, &tap->asks[i]);
+  }
+  if (reason == SPILE_REASON_BREAKER)
+    sim_watch_refused(&s->oracles, &client->watch, sim_world_now_ms(&s->world), s->decision.detail, tap->n_asks);
   digest_add(s, result);
   digest_add(s, reason);
   digest_add(s, s->decision.remaining);

@@ -143,6 +143,7 @@ void sim_client_open(sim *s, sim_client *client) {
   while (client->limiter == NULL && !s->oracles.failed) {
     int result = spile__redis_open_over(&store, &config, false, &sim_transport, &s->world, &error);
     if (result == SPILE_OK) {
+      store = sim_tap_init(&client->tap, s, store);
       result = spile_open_store(&client->limiter, store, &client->options, &error);
       if (result != SPILE_OK)
         store->ops->close(store, false);

@@ -90,19 +90,46 @@ void sim_meter_charge(sim_oracles *oracles, const sim_item *item, int64_t server
 
 /* ---- The breaker ---- */
 
-typedef struct sim_watch {
-  int failures_max;
-  int64_t first_wait_ms;
+#define SIM_ASKS_MAX 2 /* of one call: as a peek, and to charge */
+
+/* What came to the store, and what came of it. */
+typedef struct sim_ask {
+  int64_t start_ms;
+  int64_t end_ms;
+  bool take;
+  bool brief; /* by a limit with less than the usual time */
+  bool answered;
+  bool charged;  /* of a peek: would be */
+  bool corrects; /* a take that was denied as a peek, beside the probe of charges */
+  int reason;    /* where it was not answered */
+} sim_ask;
+
+/* One of the things that a store may fail to do: to answer, to charge, to answer in a short time. */
+typedef struct sim_watch_part {
   int failures;
   int64_t wait_ms;
   bool open;
   int64_t closed_until_ms; /* before this nobody may ask … */
   int64_t open_from_ms;    /* … and from here on somebody must be let through */
+} sim_watch_part;
+
+enum { SIM_WATCH_STORE, SIM_WATCH_CHARGES, SIM_WATCH_SHORT, SIM_WATCH_PARTS };
+
+typedef struct sim_watch {
+  int failures_max;
+  int64_t first_wait_ms;
+  sim_watch_part parts[SIM_WATCH_PARTS];
 } sim_watch;
 
 void sim_watch_init(sim_watch *watch, int failures_max, int64_t first_wait_ms);
 
-/* A call from start to end; `reason`: why the store did not answer it; `active`: it used the network. */
-void sim_watch_call(sim_oracles *oracles, sim_watch *watch, int64_t start_ms, int64_t end_ms, int reason, bool active);
+/* Something was asked, in the order in which it was. */
+void sim_watch_ask(sim_oracles *oracles, sim_watch *watch, const sim_ask *ask);
+
+/* A call was refused, after `asks` of it that were not. */
+void sim_watch_refused(sim_oracles *oracles, const sim_watch *watch, int64_t now_ms, const char *detail, size_t asks);
+
+/* Which part refused, by what it says. */
+int sim_watch_part_of(const char *detail);
 
 #endif

@@ -156,6 +156,7 @@ static int64_t refusal_left_ms(const spile_decision *decision) {
 static void client_recovers(sim *s, sim_client *client) {
   int64_t start_ms = sim_world_now_ms(&s->world);
   int64_t patience_ms = 1000;
+  bool waited[SIM_WATCH_PARTS] = {false};
   sim_call *call;
   do {
     if (sim_world_now_ms(&s->world) - start_ms > patience_ms) {
@@ -171,11 +172,28 @@ static void client_recovers(sim *s, sim_client *client) {
     int64_t left_ms = 10;
     if (s->decision.store_error == SPILE_REASON_BREAKER) {
       left_ms = refusal_left_ms(&s->decision);
-      patience_ms += patience_ms == 1000 ? left_ms : 0;
+      bool *waits = &waited[sim_watch_part_of(s->decision.detail)];
+      patience_ms += *waits ? 0 : left_ms;
+      *waits = true;
     }
     sim_world_advance(&s->world, s->world.now_us + left_ms * 1000);
   } while (s->decision.decided_by != SPILE_BY_STORE && !s->oracles.failed);
   s->report->recoveries++;
+}
+
+/* Takes all that a bucket holds, where the breaker may still be waiting for what this client has not tried since. */
+static void target_drain(sim *s, sim_client *client, size_t bucket) {
+  for (int refused = 0; refused <= SIM_WATCH_PARTS; refused++) {
+    sim_call *call = sim_call_new(s, SIM_TAKE);
+    call->n = 1;
+    call->items[0].bucket = bucket;
+    call->items[0].limit = sim_item_limit(s, &call->items[0])->model;
+    call->items[0].cost = call->items[0].limit.capacity;
+    sim_call_run(s, client, call);
+    if (s->decision.store_error != SPILE_REASON_BREAKER)
+      return;
+    sim_world_advance(&s->world, s->world.now_us + refusal_left_ms(&s->decision) * 1000);
+  }
 }
 
 /*
@@ -190,12 +208,7 @@ static void targets_recover(sim *s, sim_client *client) {
     int64_t until_ms = sim_server_now_ms(&s->server) + (full_ms > other_ms ? full_ms : other_ms) + 2000;
     for (int tries = 0; tries < 2 && until_ms < SPILE_TIME_MAX_MS - 2 * SIM_TEN_YEARS_MS; tries++) {
       sim_world_advance(&s->world, sim_server_reaches_us(&s->server, until_ms));
-      sim_call *call = sim_call_new(s, SIM_TAKE);
-      call->n = 1;
-      call->items[0].bucket = i;
-      call->items[0].limit = sim_item_limit(s, &call->items[0])->model;
-      call->items[0].cost = call->items[0].limit.capacity;
-      sim_call_run(s, client, call);
+      target_drain(s, client, i);
       if (s->last_result == SPILE_ALLOWED && s->decision.decided_by == SPILE_BY_STORE)
         break;
       if (s->last_result != SPILE_DENIED || tries > 0)

@@ -16,6 +16,7 @@ typedef struct sim_report {
   uint64_t unclear;   /* … not, and it may have been charged */
   uint64_t uncharged; /* … not, and it was not */
   uint64_t refused;   /* … of the latter: by the breaker */
+  uint64_t first;     /* answered by what was read before a charge that was then not due */
   uint64_t served;    /* times the server ran the script */
   uint64_t charges;   /* acknowledged */
   uint64_t recoveries;

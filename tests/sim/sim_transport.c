@@ -22,7 +22,6 @@ static sim_conn *conn_of(sim_world *world, int handle) {
 static int world_connect(void *user, const spile__redis_peer *peer, bool *pending) {
   (void)peer;
   sim_world *world = user;
-  world->activity++;
   *pending = false;
   size_t slot = 0;
   while (slot < SIM_CONNS && world->conns[slot].used)
@@ -62,14 +61,12 @@ static int world_connect(void *user, const spile__redis_peer *peer, bool *pendin
 
 static int world_connected(void *user, int handle) {
   sim_world *world = user;
-  world->activity++;
   const sim_conn *conn = conn_of(world, handle);
   return conn == NULL ? -EBADF : -conn->failure;
 }
 
 static ssize_t world_send(void *user, int handle, const void *bytes, size_t len) {
   sim_world *world = user;
-  world->activity++;
   sim_conn *conn = conn_of(world, handle);
   if (conn == NULL)
     return -EBADF;
@@ -137,7 +134,6 @@ static void marks_take(sim_world *world, sim_conn *conn, uint64_t upto) {
 
 static ssize_t world_receive(void *user, int handle, void *bytes, size_t size, bool peek) {
   sim_world *world = user;
-  world->activity++;
   sim_conn *conn = conn_of(world, handle);
   if (conn == NULL)
     return -EBADF;
@@ -164,7 +160,6 @@ static bool conn_ready(const sim_world *world, const sim_conn *conn, bool writab
 
 static int world_wait(void *user, int handle, bool writable, int64_t timeout_ms) {
   sim_world *world = user;
-  world->activity++;
   const sim_conn *conn = conn_of(world, handle);
   if (conn == NULL)
     return -EBADF;
@@ -193,7 +188,6 @@ static int world_wait(void *user, int handle, bool writable, int64_t timeout_ms)
 
 static void world_close(void *user, int handle) {
   sim_world *world = user;
-  world->activity++;
   sim_conn *conn = conn_of(world, handle);
   if (conn == NULL)
     return;

@@ -341,7 +341,6 @@ void sim_world_init(sim_world *world, sim_random *random, int64_t now_us) {
   world->steer_us = 0;
   world->call = NULL;
   world->killed = false;
-  world->activity = 0;
   world->open_handles = 0;
   world->spare_len = 0;
   world->lies = 0;

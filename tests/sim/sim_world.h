@@ -93,7 +93,6 @@ typedef struct sim_world {
   int64_t steer_us;   /* when the next bytes that are sent arrive; 0: after the usual time */
   sim_call *call;     /* under way, or NULL */
   bool killed;        /* the client of that call is no more */
-  uint64_t activity;  /* what was asked of the network */
   int open_handles;
   char spare[64]; /* the last reply to somebody, for one that is swapped */
   size_t spare_len;

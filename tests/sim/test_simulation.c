@@ -33,10 +33,11 @@ static sim_report run(uint64_t seed, uint64_t takes, sim_options options) {
 static void print_report(const sim_report *report) {
   (void)fprintf(stderr,
                 "%" PRIu64 " takes in %" PRIu64 " runs: the store answered %" PRIu64 ", %" PRIu64
-                " may have been charged and %" PRIu64 " were not (%" PRIu64 " of these refused by the breaker); the "
-                "server ran %" PRIu64 "\n",
+                " may have been charged and %" PRIu64 " were not (%" PRIu64
+                " of these refused by the breaker); %" PRIu64
+                " were answered without a charge while charges failed; the server ran %" PRIu64 "\n",
                 report->takes, report->runs, report->answered, report->unclear, report->uncharged, report->refused,
-                report->served);
+                report->first, report->served);
   (void)fprintf(stderr,
                 "%" PRIu64 " charges metered; at most %zu possible worlds, %" PRIu64 " buckets with too many; %" PRIu64
                 " recoveries, %" PRIu64 " killed clients; %" PRIu64
@@ -63,6 +64,7 @@ Test(simulation, keeps_every_promise) {
   cr_expect(report.answered > takes / 2);
   cr_expect(report.unclear > takes / 100);
   cr_expect(report.refused > takes / 100);
+  cr_expect(report.first > takes / 10000);
   cr_expect(report.charges > takes / 4);
   cr_expect(report.most > 10);
   cr_expect(report.inconclusive < report.runs / 1000 + 1);

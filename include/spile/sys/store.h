@@ -106,8 +106,10 @@ typedef struct spile_store spile_store;
 typedef struct spile_store_ops {
   uint32_t abi;     /* SPILE_STORE_ABI of the header it was written against */
   const char *name; /* "memory", "lmdb", … */
-  /* The deadline of a call unless the caller sets one; 0: calls never block, are given none, and have no breaker around
-   * them; so a store that wraps one that blocks must not say 0. */
+  /* The deadline of a call unless the caller sets one. 0: calls never block. Then deadline_ms is INT64_MAX whatever
+   * options and limits say, and no breaker stands before the store, since one that cannot be slow is not helped by not
+   * being asked. A store that wraps another must hand on its number: with a 0 around one that blocks nothing
+   * ends its calls. */
   int64_t timeout_ms;
 
   /* ABI 1 */
@@ -124,7 +126,8 @@ typedef struct spile_store_ops {
    *
    * @return SPILE_OK, every reading is written; SPILE_EFULL, a new bucket found no room, full_item says which, nothing
    *         is charged; SPILE_EUNAVAILABLE, error->reason says why and whether the take may have been charged;
-   *         SPILE_ENOMEM
+   *         SPILE_ENOMEM. By the reason the breaker knows what to stop (docs/failure.md): IO, READONLY, REFUSED, AUTH
+   *         and LOCKED of a take stop charges and not denials; FOREIGN, CORRUPT and FORMAT concern their bucket alone
    */
   int (*decide)(spile_store *store, spile_call *call);
 

@@ -1,1 +1,1 @@
-s/^  if (now_ms < breaker->until_ms)/  if (now_ms < INT64_MAX)/
+s/&& now_ms < until_ms)/\&\& until_ms != INT64_MIN)/
