@@ -257,7 +257,7 @@ Test(redis, redis_11_what_others_stored_is_left_alone) {
   ASSERT_UNAVAILABLE(store_take(store, "list", &spec, 1, SPILE_STORE_TIME), SPILE_REASON_FOREIGN);
   ASSERT_UNAVAILABLE(store_take(store, "text", &spec, 1, SPILE_STORE_TIME), SPILE_REASON_FOREIGN);
   ASSERT_UNAVAILABLE(store_take(store, "endless", &spec, 1, SPILE_STORE_TIME), SPILE_REASON_FOREIGN);
-  ASSERT_UNAVAILABLE(store_take(store, "later", &spec, 1, SPILE_STORE_TIME), SPILE_REASON_VERSION);
+  ASSERT_UNAVAILABLE(store_take(store, "later", &spec, 1, SPILE_STORE_TIME), SPILE_REASON_FORMAT);
   spile_item items[2] = {item_of("new", &spec, 1), item_of("list", &spec, 1)};
   ASSERT_UNAVAILABLE(store_take_items(store, items, 2, SPILE_STORE_TIME), SPILE_REASON_FOREIGN);
   cr_assert(eq(i64, redis_server_integer(server, "LLEN rl:{list}:default"), 2));

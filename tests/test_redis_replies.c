@@ -48,7 +48,7 @@ static const struct reply_row {
     {"-DENIED Redis is running in protected mode because protected mode is enabled", SPILE_REASON_AUTH, true, 1},
     {"-WRONGTYPE Operation against a key holding the wrong kind of value", SPILE_REASON_FOREIGN, false, 1},
     {"-FOREIGN the value is not a bucket", SPILE_REASON_FOREIGN, false, 1},
-    {"-VERSION the bucket was written in a later format", SPILE_REASON_VERSION, false, 1},
+    {"-VERSION the bucket was written in a later format", SPILE_REASON_FORMAT, false, 1},
     {"-ERR max number of clients reached", SPILE_REASON_REFUSED, true, 1},
     {"-ERR max number of clients + cluster connections reached", SPILE_REASON_REFUSED, true, 1},
     {"-ERR invalid password", SPILE_REASON_AUTH, true, 1},

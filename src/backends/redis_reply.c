@@ -35,7 +35,7 @@ static const spile__redis_refusal refusals[] = {
     {"DENIED", SPILE_REASON_AUTH, .close = true, .advice = "set a password on the server or let it accept this host"},
     {"WRONGTYPE", SPILE_REASON_FOREIGN, .advice = "use another key prefix, or remove the key"},
     {"FOREIGN", SPILE_REASON_FOREIGN, .advice = "use another key prefix, or remove the key"},
-    {"VERSION", SPILE_REASON_VERSION, .advice = "use a newer spile, or another key prefix"},
+    {"VERSION", SPILE_REASON_FORMAT, .advice = "use a newer spile, or another key prefix"},
     {"ERR max number of clients", SPILE_REASON_REFUSED, .close = true, .advice = "raise its maxclients"},
     {"ERR invalid password", SPILE_REASON_AUTH, .close = true, .advice = "correct the password"},
     {"ERR value is not an integer", SPILE_REASON_FOREIGN, .advice = "use another key prefix, or remove the key"},
