@@ -65,17 +65,26 @@ static size_t queue_len(spile__redis_pool *pool) {
   return n;
 }
 
+static uint64_t ever_queued(spile__redis_pool *pool) {
+  (void)pthread_mutex_lock(&pool->lock);
+  uint64_t n = pool->n_queued;
+  (void)pthread_mutex_unlock(&pool->lock);
+  return n;
+}
+
+/* One after the other: the next comes when the one before has its place. */
 static void waiters_line_up(waiter *waiters, size_t n, spile__redis_pool *pool, const spile_env *env,
                             atomic_int *turn) {
   for (size_t i = 0; i < n; i++) {
-    size_t before = queue_len(pool);
+    uint64_t before = ever_queued(pool);
     waiters[i].pool = pool;
     waiters[i].env = env;
     waiters[i].turn = turn;
     atomic_init(&waiters[i].got_as, GOT_NOTHING_YET);
     cr_assert(pthread_create(&waiters[i].thread, NULL, waiter_run, &waiters[i]) == 0);
-    /* On a slow machine it may have given up already. */
-    while (queue_len(pool) == before && atomic_load(&waiters[i].got_as) == GOT_NOTHING_YET)
+    /* On a slow machine its time may be over before it asks; then it never has a place. The queue's length would not
+     * tell: others leave. */
+    while (ever_queued(pool) == before && atomic_load(&waiters[i].got_as) == GOT_NOTHING_YET)
       (void)poll(NULL, 0, 1);
   }
 }

@@ -220,6 +220,7 @@ typedef struct spile__redis_pool {
   spile__redis_link *free[SPILE__REDIS_LINKS_MAX]; /* a stack: those with a connection on top */
   spile__redis_waiter *waiters;                    /* the longest waiting first; empty while a link is free */
   size_t n_waiting;
+  uint64_t n_queued; /* calls that have waited since the start, also those that gave up */
 } spile__redis_pool;
 
 void spile__redis_pool_init(spile__redis_pool *pool, spile__redis_link *links, size_t n);

@@ -38,6 +38,7 @@ static void queue_append(spile__redis_pool *pool, spile__redis_waiter *waiter) {
     at = &(*at)->next;
   *at = waiter;
   pool->n_waiting++;
+  pool->n_queued++;
 }
 
 static void queue_remove(spile__redis_pool *pool, const spile__redis_waiter *waiter) {
