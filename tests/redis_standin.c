@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define CONNECTIONS_MAX 256
+#define CONNECTIONS_MAX 4096
 
 /* One connection, served by a thread of its own. */
 typedef struct standin_link {
@@ -118,6 +118,8 @@ static void forward(redis_standin *standin, int fd, const redisReply *command, b
 static bool answer_take(redis_standin *standin, int fd, const redisReply *command) {
   size_t number = (size_t)atomic_fetch_add(&standin->takes, 1);
   const standin_answer *answer = &standin->answers[number < standin->n_answers ? number : standin->n_answers - 1];
+  if (answer->delay_ms > 0)
+    (void)poll(NULL, 0, answer->delay_ms);
   if (answer->bytes == NULL || answer->swallow)
     forward(standin, fd, command, answer->swallow);
   else if (answer->then != STANDIN_DRIP && answer->then != STANDIN_FLOOD)

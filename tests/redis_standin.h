@@ -22,6 +22,7 @@ typedef struct standin_answer {
   const char *bytes; /* NULL: what the server behind it answers */
   standin_then then;
   int step_ms;  /* of a drip; 0: 5 */
+  int delay_ms; /* before the answer: a long way there and back */
   bool swallow; /* let the server behind it run the command, and drop its reply */
 } standin_answer;
 

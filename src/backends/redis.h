@@ -90,11 +90,13 @@ typedef struct spile__redis_names {
   atomic_uint generation; /* of the addresses; written under the lock */
   pthread_mutex_t lock;   /* for what follows; held for moments */
   spile__redis_peers peers;
-  size_t first;      /* where the next connect begins: at the one that answered last, or behind the one that failed */
-  bool suspect;      /* something failed since the last look-up */
-  const char *why;   /* what was wrong with the last look-up, a constant text; or NULL */
-  int64_t looked_ms; /* when it began */
-  spile__redis_lookup *lookup; /* under way, or NULL */
+  size_t first; /* where the next connect begins: at the one that answered last, or behind the one that failed */
+  int64_t refused_until_ms[SPILE__REDIS_PEERS_MAX]; /* until then connections to that address are kept, whatever it
+                                                       answers on them */
+  bool suspect;                                     /* something failed since the last look-up */
+  const char *why;                                  /* what was wrong with the last look-up, a constant text; or NULL */
+  int64_t looked_ms;                                /* when it began */
+  spile__redis_lookup *lookup;                      /* under way, or NULL */
 } spile__redis_names;
 
 /* Where a link may connect to. */
@@ -114,9 +116,15 @@ void spile__redis_names_close(spile__redis_names *names, bool forked);
  * of the time until the deadline. */
 void spile__redis_names_read(spile__redis_names *names, int64_t deadline_ms, spile__redis_route *out);
 
-/* One of the addresses answered as a server of ours; or failed; `wrong`: it answered and is not the right server. */
+/* A server answered at one of the addresses, or none did. */
 void spile__redis_names_answered(spile__redis_names *names, unsigned generation, size_t peer);
-void spile__redis_names_failed(spile__redis_names *names, unsigned generation, size_t peer, bool wrong);
+void spile__redis_names_failed(spile__redis_names *names, unsigned generation, size_t peer);
+
+/*
+ * It answered that it cannot do what was asked; `wrong`: since it is not the server that the name should lead to.
+ * @return whether to close the connection and look for another server: not when that was just done
+ */
+bool spile__redis_names_refused(spile__redis_names *names, unsigned generation, size_t peer, bool wrong);
 
 /* ---- Frames ---- */
 

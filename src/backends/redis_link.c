@@ -349,7 +349,7 @@ static int link_connect(spile__redis_link *link, int64_t deadline_ms, spile_erro
         link_connect_peer(link, &route.peers.list[link->peer], deadline_ms - left_ms + (share_ms > 0 ? share_ms : 1));
     if (failure == 0)
       break;
-    spile__redis_names_failed(link->names, link->generation, link->peer, false);
+    spile__redis_names_failed(link->names, link->generation, link->peer);
     link->peer = (link->peer + 1) % route.peers.n;
   }
   if (failure != 0)
@@ -360,7 +360,7 @@ static int link_connect(spile__redis_link *link, int64_t deadline_ms, spile_erro
   if (result == SPILE_OK)
     spile__redis_names_answered(link->names, link->generation, link->peer);
   else
-    spile__redis_names_failed(link->names, link->generation, link->peer, false);
+    spile__redis_names_failed(link->names, link->generation, link->peer);
   return result;
 }
 

@@ -13,7 +13,8 @@
  * frees. The block comes from malloc, since the store's allocator may be gone by then.
  *
  * Every connection remembers the generation of the addresses it was made under. A new generation, when the addresses
- * changed or a server turned out to be a replica, means that idle connections are replaced before they are used.
+ * changed or a server turned out to be a replica, means that idle connections are replaced before they are used. That
+ * is done at once when an address is found to be wrong, and then seldom while it stays so.
  */
 #include <errno.h>
 #include <signal.h>
@@ -25,6 +26,12 @@
 
 /* Between the beginnings of two look-ups, so that a dead server does not become a flood for the name server. */
 #define LOOKUP_PAUSE_MS 500
+
+/* Between two times that the connections to one address are closed because of what it answers. A server that refuses
+ * takes may go on answering other calls, so there is no row of failures that opens the breaker, and without a pause
+ * each take would cost a connection. Below a second, since whoever took the address over is found by connecting anew.
+ */
+#define REFUSED_PAUSE_MS 800
 
 /* One look-up, owned by the store and its thread. */
 struct spile__redis_lookup {
@@ -146,6 +153,7 @@ static void names_take_over(spile__redis_names *names, const spile__redis_peers 
     return;
   names->peers = *peers;
   names->first = 0;
+  memset(names->refused_until_ms, 0, sizeof(names->refused_until_ms));
   atomic_fetch_add(&names->generation, 1);
 }
 
@@ -236,15 +244,40 @@ void spile__redis_names_answered(spile__redis_names *names, unsigned generation,
   (void)pthread_mutex_unlock(&names->lock);
 }
 
-void spile__redis_names_failed(spile__redis_names *names, unsigned generation, size_t peer, bool wrong) {
+void spile__redis_names_failed(spile__redis_names *names, unsigned generation, size_t peer) {
   (void)pthread_mutex_lock(&names->lock);
   /* What was made under older addresses says nothing about these. */
   if (generation == atomic_load(&names->generation)) {
     names->suspect = true;
     if (names->peers.n > 0)
       names->first = (peer + 1) % names->peers.n;
-    if (wrong)
-      atomic_fetch_add(&names->generation, 1);
   }
   (void)pthread_mutex_unlock(&names->lock);
+}
+
+/* Notes the refusal. @return whether it is time to close connections for it */
+static bool names_refuse(spile__redis_names *names, size_t peer, bool wrong) {
+  names->suspect = names->suspect || wrong;
+  int64_t now_ms = names->env->monotonic_ms(names->env->user);
+  if (now_ms < names->refused_until_ms[peer]) {
+    /* Connections that are kept make nobody ask for the addresses, so this does; whoever is refused next collects. */
+    spile__redis_lookup *begun = names_look_again(names);
+    if (begun != NULL)
+      lookup_drop(begun);
+    return false;
+  }
+  names->refused_until_ms[peer] = now_ms + REFUSED_PAUSE_MS;
+  if (wrong) {
+    names->first = (peer + 1) % names->peers.n;
+    atomic_fetch_add(&names->generation, 1);
+  }
+  return true;
+}
+
+bool spile__redis_names_refused(spile__redis_names *names, unsigned generation, size_t peer, bool wrong) {
+  (void)pthread_mutex_lock(&names->lock);
+  names_collect(names);
+  bool close = generation != atomic_load(&names->generation) || names_refuse(names, peer, wrong);
+  (void)pthread_mutex_unlock(&names->lock);
+  return close;
 }

@@ -97,9 +97,7 @@ int spile__redis_link_refused(spile__redis_link *link, const redisReply *reply, 
         link->names->address->target);
   }
   const spile__redis_refusal *refusal = spile__redis_refusal_of(reply->str);
-  if (refusal->wrong)
-    spile__redis_names_failed(link->names, link->generation, link->peer, true);
-  if (refusal->close)
+  if (refusal->close && spile__redis_names_refused(link->names, link->generation, link->peer, refusal->wrong))
     spile__redis_link_close(link);
   if (refusal->advice == NULL)
     return spile__store_fail(error, SPILE_EUNAVAILABLE, refusal->reason, "the server says \"%.180s\"", reply->str);
