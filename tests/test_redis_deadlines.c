@@ -66,9 +66,9 @@ static void measure_show(lateness *self, const char *path, int reason) {
     (void)printf("| %s | %s | %.2f ms | %.2f ms | %.2f ms |\n", path, spile_reason_name(reason),
                  (double)median_us / 1000, (double)most_us / 1000, (double)max_us / 1000);
   (void)fflush(stdout);
-  cr_assert(self->met >= ROUNDS / 2, "%s: only %d of %d takes met it", path, self->met, ROUNDS);
-  /* Whoever else runs on the machine may hold up a few. */
-  cr_assert(most_us < LATE_MAX_US, "%s: %" PRId64 " us late", path, most_us);
+  cr_assert(self->met > 0, "%s: none of %d takes met it", path, ROUNDS);
+  /* Whoever else runs on the machine may hold up many, but not most. */
+  cr_assert(median_us < LATE_MAX_US, "%s: %" PRId64 " us late", path, median_us);
 }
 
 static void measure_store(spile_store *store, const char *path, int reason) {

@@ -35,12 +35,12 @@ static const spile__redis_bounds take_bounds = {
 /* ---- Borrowing ---- */
 
 int spile__redis_borrow(spile__redis_store *store, int64_t deadline_ms, spile__redis_link **out, spile_error *error) {
-  *out = spile__redis_pool_take(&store->pool, store->env, deadline_ms);
+  *out = spile__redis_pool_take(&store->pool, deadline_ms);
   if (*out != NULL)
     return SPILE_OK;
   return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_BUSY,
-                           "all %zu connections to %s were in use until the deadline; nothing was charged; allow more "
-                           "connections or a longer time",
+                           "all %zu connections to %s were in use until too little time was left; nothing was charged; "
+                           "allow more connections or a longer time",
                            store->n_links, store->address.target);
 }
 
@@ -324,7 +324,7 @@ int spile__redis_open_over(spile_store **out, const spile__store_config *config,
                                           .transport_user = transport_user,
                                           .names = &store->names,
                                           .handle = -1};
-  spile__redis_pool_init(&store->pool, store->links, n_links);
+  spile__redis_pool_init(&store->pool, &store->own_env, store->links, n_links);
   (void)pthread_mutex_init(&store->clean_lock, NULL);
   spile__sha1_hex(spile__take_lua, sizeof(spile__take_lua) - 1, store->script_sha);
   *out = &store->base;

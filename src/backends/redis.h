@@ -8,6 +8,7 @@
  *   redis_address.c  the address and the password
  *   redis_names.c    the network addresses behind a host name, now
  *   redis_pool.c     the links of a store and the calls that wait for one
+ *   redis_pace.c     how long things take, for those who wait
  *   redis_link.c     one connection and its deadline
  *   redis_reply.c    what a server's errors mean
  *   redis_buffer.c   commands as bytes
@@ -162,6 +163,11 @@ typedef struct spile__redis_link {
   unsigned generation; /* of the addresses it was connected under … */
   size_t peer;         /* … and which of them it is */
   bool lent;           /* to a call; under the pool's lock */
+  int64_t lent_ms;     /* since when; likewise */
+  int64_t connect_ms;  /* of this loan: how long connecting took, or −1 … */
+  bool connect_late;   /* … and whether it was given up for want of time */
+  int exchanges;       /* of this loan: how many were answered … */
+  bool exchange_late;  /* … and whether one was not in time */
   redisReader *reader;
   spile__redis_buffer out;     /* the commands of the next call */
   spile__redis_buffer in;      /* received and not yet read */
@@ -220,22 +226,41 @@ bool spile__redis_is_error(const redisReply *reply, const char *word);
 #define SPILE__REDIS_LINKS_MAX 64
 #define SPILE__REDIS_LINKS_DEFAULT 4
 
+/* How long something took lately: a mean and a mean distance from it, both in thousandths of a millisecond. */
+typedef struct spile__redis_pace {
+  bool known;
+  int64_t mean;
+  int64_t deviation;
+} spile__redis_pace;
+
+/* Takes over one more time. `late`: it was given up after so long, and would have taken longer. */
+void spile__redis_pace_learn(spile__redis_pace *pace, int64_t took_ms, bool late);
+
+/* How much time nearly every one needs: 1 ms or more. */
+int64_t spile__redis_pace_need_ms(const spile__redis_pace *pace);
+
 typedef struct spile__redis_waiter spile__redis_waiter;
 
 typedef struct spile__redis_pool {
+  const spile_env *env;
   pthread_mutex_t lock;
   size_t n_free;
   spile__redis_link *free[SPILE__REDIS_LINKS_MAX]; /* a stack: those with a connection on top */
   spile__redis_waiter *waiters;                    /* the longest waiting first; empty while a link is free */
   size_t n_waiting;
-  uint64_t n_queued; /* calls that have waited since the start, also those that gave up */
+  uint64_t n_queued;         /* calls that have waited since the start, also those that got none */
+  spile__redis_pace trip;    /* of a call on a connection, from getting the link to its answer */
+  spile__redis_pace connect; /* of making a connection */
 } spile__redis_pool;
 
-void spile__redis_pool_init(spile__redis_pool *pool, spile__redis_link *links, size_t n);
+void spile__redis_pool_init(spile__redis_pool *pool, const spile_env *env, spile__redis_link *links, size_t n);
 void spile__redis_pool_finish(spile__redis_pool *pool);
 
-/* Borrows a link. Waits in turn until the deadline while all are lent. @return NULL: none came free */
-spile__redis_link *spile__redis_pool_take(spile__redis_pool *pool, const spile_env *env, int64_t deadline_ms);
+/*
+ * Borrows a link. Waits in turn until the deadline while all are lent.
+ * @return NULL: none came free while there was time enough for an answer
+ */
+spile__redis_link *spile__redis_pool_take(spile__redis_pool *pool, int64_t deadline_ms);
 void spile__redis_pool_give(spile__redis_pool *pool, spile__redis_link *link);
 
 /* The instant so many milliseconds from now on CLOCK_MONOTONIC. */

@@ -20,6 +20,9 @@
 /* The version in numbers that the script needs: PEXPIRETIME came with Redis 7.0. */
 #define VERSION_MAJOR_MIN 7
 
+/* The longest pause between two attempts to connect to a unix socket that takes nobody in. */
+#define CONNECT_PAUSE_MAX_MS 8
+
 /* Enough for INFO; a take's reply is a few bytes for each bucket. */
 static const spile__redis_bounds greeting_bounds = {.bulk_max = 65536, .elements_max = 0, .total_max = 70000};
 
@@ -300,10 +303,25 @@ static int link_greet(spile__redis_link *link, int64_t deadline_ms, spile_error 
 
 /* ---- Connecting ---- */
 
+/*
+ * Begins to connect. A unix socket says "try again" at once where TCP would wait: when more clients have come than the
+ * server has taken in. So it is tried again, after a pause that grows.
+ */
+static int link_connect_begin(spile__redis_link *link, const spile__redis_peer *peer, int64_t deadline_ms,
+                              bool *pending) {
+  for (int64_t pause_ms = 1;; pause_ms = pause_ms < CONNECT_PAUSE_MAX_MS ? 2 * pause_ms : pause_ms) {
+    int handle = link->transport->connect(link->transport_user, peer, pending);
+    int64_t left_ms = link_left_ms(link, deadline_ms);
+    if (handle != -EAGAIN || left_ms <= 0)
+      return handle;
+    (void)link->transport->wait(link->transport_user, -1, true, pause_ms < left_ms ? pause_ms : left_ms);
+  }
+}
+
 /* Connects to one address. @return 0 or −errno; −ETIMEDOUT at the deadline */
 static int link_connect_peer(spile__redis_link *link, const spile__redis_peer *peer, int64_t deadline_ms) {
   bool pending;
-  int handle = link->transport->connect(link->transport_user, peer, &pending);
+  int handle = link_connect_begin(link, peer, deadline_ms, &pending);
   if (handle < 0)
     return handle;
   int result = 0;
@@ -325,42 +343,59 @@ static int link_connect_peer(spile__redis_link *link, const spile__redis_peer *p
   return 0;
 }
 
+static const char *connect_failure_text(int failure) {
+  if (failure == -ETIMEDOUT)
+    return "no answer by the deadline";
+  return failure == -EAGAIN ? "it takes no new connections in" : strerror(-failure);
+}
+
 /*
  * Connects to the first address that answers, beginning with the one that did last. Each gets an equal share of the
  * time that is left, so that one that swallows packets leaves time for the next.
  */
-static int link_connect(spile__redis_link *link, int64_t deadline_ms, spile_error *error) {
-  const spile__redis_address *address = link->names->address;
-  spile__redis_route route;
-  spile__redis_names_read(link->names, deadline_ms, &route);
-  if (route.peers.n == 0)
-    return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_RESOLVE,
-                             "%s has no address (%s); correct the name or the name server; it is looked up again",
-                             address->target, route.why != NULL ? route.why : "none found");
+static int link_connect_route(spile__redis_link *link, const spile__redis_route *route, int64_t deadline_ms,
+                              spile_error *error) {
   int failure = -ETIMEDOUT;
-  link->generation = route.generation;
-  link->peer = route.first;
-  for (size_t tried = 0; tried < route.peers.n; tried++) {
+  link->generation = route->generation;
+  link->peer = route->first;
+  for (size_t tried = 0; tried < route->peers.n; tried++) {
     int64_t left_ms = link_left_ms(link, deadline_ms);
     if (left_ms <= 0)
       break;
-    int64_t share_ms = left_ms / (int64_t)(route.peers.n - tried);
+    int64_t share_ms = left_ms / (int64_t)(route->peers.n - tried);
     failure =
-        link_connect_peer(link, &route.peers.list[link->peer], deadline_ms - left_ms + (share_ms > 0 ? share_ms : 1));
+        link_connect_peer(link, &route->peers.list[link->peer], deadline_ms - left_ms + (share_ms > 0 ? share_ms : 1));
     if (failure == 0)
       break;
     spile__redis_names_failed(link->names, link->generation, link->peer);
-    link->peer = (link->peer + 1) % route.peers.n;
+    link->peer = (link->peer + 1) % route->peers.n;
   }
   if (failure != 0)
     return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_CONNECT,
-                             "no connection to %s: %s; start the server or correct the address", address->target,
-                             failure == -ETIMEDOUT ? "no answer by the deadline" : strerror(-failure));
+                             "no connection to %s: %s; start the server or correct the address",
+                             link->names->address->target, connect_failure_text(failure));
   int result = link_greet(link, deadline_ms, error);
   if (result == SPILE_OK)
     spile__redis_names_answered(link->names, link->generation, link->peer);
   else
     spile__redis_names_failed(link->names, link->generation, link->peer);
+  return result;
+}
+
+static int link_connect(spile__redis_link *link, int64_t deadline_ms, spile_error *error) {
+  spile__redis_route route;
+  spile__redis_names_read(link->names, deadline_ms, &route);
+  if (route.peers.n == 0)
+    return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_RESOLVE,
+                             "%s has no address (%s); correct the name or the name server; it is looked up again",
+                             link->names->address->target, route.why != NULL ? route.why : "none found");
+  int64_t before_ms = link_left_ms(link, deadline_ms);
+  int result = link_connect_route(link, &route, deadline_ms, error);
+  int64_t after_ms = link_left_ms(link, deadline_ms);
+  link->connect_late = result != SPILE_OK && after_ms <= 0;
+  /* What was refused at once says nothing about how long connecting takes. */
+  if (result == SPILE_OK || link->connect_late)
+    link->connect_ms = before_ms - after_ms;
   return result;
 }
 
@@ -371,6 +406,16 @@ static bool link_is_idle(spile__redis_link *link) {
   char byte;
   ssize_t received = link->transport->receive(link->transport_user, link->handle, &byte, 1, true);
   return received == -EAGAIN;
+}
+
+/* Talks, and notes for the pool how it went. */
+static int link_exchange(spile__redis_link *link, link_talk *talk) {
+  int result = talk_run(link, talk);
+  if (result == SPILE_OK)
+    link->exchanges++;
+  else
+    link->exchange_late = link_left_ms(link, talk->deadline_ms) <= 0;
+  return result;
 }
 
 int spile__redis_link_call(spile__redis_link *link, int64_t deadline_ms, const spile__redis_bounds *bounds, size_t n,
@@ -390,7 +435,7 @@ int spile__redis_link_call(spile__redis_link *link, int64_t deadline_ms, const s
     /* The server may close it just now; that is not yet a failure, as long as nothing was sent. */
     spile_error ignored = {0};
     talk.error = &ignored;
-    result = talk_run(link, &talk);
+    result = link_exchange(link, &talk);
     if (result == SPILE_OK || talk.sent || result == SPILE_ENOMEM) {
       if (error != NULL && error->code == 0)
         *error = ignored;
@@ -402,7 +447,7 @@ int spile__redis_link_call(spile__redis_link *link, int64_t deadline_ms, const s
   spile__redis_link_close(link);
   result = link_connect(link, deadline_ms, error);
   if (result == SPILE_OK)
-    result = talk_run(link, &talk);
+    result = link_exchange(link, &talk);
   link->out.len = 0;
   return result;
 }

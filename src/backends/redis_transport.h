@@ -27,7 +27,8 @@ typedef struct spile__redis_peers {
 } spile__redis_peers;
 
 typedef struct spile__redis_transport {
-  /* Begins to connect. @return a handle, 0 or more; `*pending` when the end has to be waited for (writable) */
+  /* Begins to connect. @return a handle, 0 or more, −EAGAIN: try again soon; `*pending` when the end has to be waited
+   * for (writable) */
   int (*connect)(void *user, const spile__redis_peer *peer, bool *pending);
   /* How a pending connect ended. @return 0 or −errno */
   int (*connected)(void *user, int handle);
@@ -35,7 +36,10 @@ typedef struct spile__redis_transport {
   ssize_t (*send)(void *user, int handle, const void *bytes, size_t len);
   /* @return bytes, 0 at the end of the stream, or −errno; −EAGAIN when nothing is there. `peek` leaves them. */
   ssize_t (*receive)(void *user, int handle, void *bytes, size_t size, bool peek);
-  /* @return 1 when readable (or writable) or broken, 0 when the time is over or a signal came, or −errno */
+  /*
+   * @param handle  −1: none, only the time passes
+   * @return 1 when readable (or writable) or broken, 0 when the time is over or a signal came, or −errno
+   */
   int (*wait)(void *user, int handle, bool writable, int64_t timeout_ms);
   void (*close)(void *user, int handle);
   /*
