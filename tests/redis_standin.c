@@ -30,6 +30,7 @@ struct redis_standin {
   char uri[128];
   const char *info;
   const char *auth;
+  const char *unlinked;
   redis_server *behind;
   const standin_answer *answers;
   size_t n_answers;
@@ -159,6 +160,8 @@ static bool answer_command(redis_standin *standin, int fd, const redisReply *com
     bytes = standin->info;
   } else if (strcmp(name, "AUTH") == 0) {
     bytes = standin->auth;
+  } else if (strcmp(name, "UNLINK") == 0) {
+    bytes = standin->unlinked;
   }
   put(fd, bytes, strlen(bytes));
   return true;
@@ -209,6 +212,7 @@ redis_standin *standin_start(redis_server *behind, const standin_answer *answers
   cr_assert(standin != NULL);
   standin->info = "$26\r\n# Server\r\nredis_version:7.\r\n";
   standin->auth = "+OK\r\n";
+  standin->unlinked = ":1\r\n";
   standin->behind = behind;
   (void)pthread_mutex_init(&standin->behind_lock, NULL);
   standin->answers = answers;
@@ -232,6 +236,10 @@ void standin_set_info(redis_standin *standin, const char *bytes) {
 
 void standin_set_auth(redis_standin *standin, const char *bytes) {
   standin->auth = bytes;
+}
+
+void standin_set_unlink(redis_standin *standin, const char *bytes) {
+  standin->unlinked = bytes;
 }
 
 const char *standin_uri(const redis_standin *standin) {

@@ -34,9 +34,10 @@ typedef struct redis_standin redis_standin;
  */
 redis_standin *standin_start(redis_server *behind, const standin_answer *answers, size_t n);
 
-/* Replaces the whole answer to INFO, or to AUTH; before the first connection. */
+/* Replaces the whole answer to INFO, to AUTH or to UNLINK (unless set, 1 key); before the first connection. */
 void standin_set_info(redis_standin *standin, const char *bytes);
 void standin_set_auth(redis_standin *standin, const char *bytes);
+void standin_set_unlink(redis_standin *standin, const char *bytes);
 
 const char *standin_uri(const redis_standin *standin);
 

@@ -301,6 +301,30 @@ Test(redis_link, addresses_are_tried_in_turn) {
   standin_stop(standin);
 }
 
+Test(redis_link, a_clear_believes_only_what_removing_one_key_can_answer) {
+  static const struct {
+    const char *bytes;
+    bool believed;
+  } rows[] = {{":0\r\n", true},     {":1\r\n", true},   {":2\r\n", false}, {":-1\r\n", false},
+              {":6000\r\n", false}, {"+OK\r\n", false}, {"$-1\r\n", false}};
+  spile_spec spec = spec_of(5, 1, 1000);
+  const spile_item item = item_of("k", &spec, 1);
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    redis_standin *standin = standin_start(NULL, NULL, 0);
+    standin_set_unlink(standin, rows[i].bytes);
+    spile_store *store = store_open(standin_uri(standin), false);
+    spile_error error = {0};
+    int result = store->ops->clear(store, &item, store_monotonic_ms() + 20000, &error);
+    bool open = ((spile__redis_store *)store)->links[0].handle >= 0;
+    cr_expect(result == (rows[i].believed ? SPILE_OK : SPILE_EUNAVAILABLE), "%s: %d", rows[i].bytes, result);
+    cr_expect(error.reason == (rows[i].believed ? SPILE_REASON_NONE : SPILE_REASON_PROTOCOL), "%s: %s", rows[i].bytes,
+              error.message);
+    cr_expect(open == rows[i].believed, "%s: the connection was %s", rows[i].bytes, open ? "kept" : "closed");
+    store_close(store);
+    standin_stop(standin);
+  }
+}
+
 /* A unix socket whose server takes nobody in for a while, which connect() tells with EAGAIN instead of waiting. */
 typedef struct full_socket {
   int times; /* how often it is still full */

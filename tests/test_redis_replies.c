@@ -121,6 +121,52 @@ Test(redis_replies, every_error_of_the_table_is_tried_here) {
   }
 }
 
+#define SHA_PLACE " script: 0123456789abcdef0123456789abcdef01234567, on @user_script:1."
+
+/* A decision keeps 127 characters of a message, which the place in the script would fill. */
+Test(redis_replies, the_advice_reaches_a_decision_whatever_the_server_says) {
+  static const struct {
+    const char *reply;
+    const char *message; /* NULL: any that ends in the advice */
+  } told[] = {
+      {"OOM command not allowed when used memory > 'maxmemory'." SHA_PLACE,
+       "the server says \"OOM command not allowed when used memory > 'maxmemory'.\"; give the server more memory"},
+      {"WRONGTYPE Operation against a key holding the wrong kind of value" SHA_PLACE,
+       "the server says \"WRONGTYPE Operation against a key holding the wrong kind of value\"; "
+       "use another key prefix, or remove the key"},
+      {"ERR spile: there are four arguments a key" SHA_PLACE,
+       "the server says \"ERR spile: there are four arguments a key\"; nothing was charged"},
+      {LUA_5 "@user_script: 1: -READONLY You can't write against a read only replica.",
+       "the server says \"READONLY You can't write against a read only replica.\"; point the address at the primary"},
+  };
+  spile__redis_names names = {.peers.n = 1};
+  spile__redis_link link = {.handle = -1, .names = &names, .generation = 1};
+  cr_assert(eq(int, pthread_mutex_init(&names.lock, NULL), 0));
+  size_t n;
+  const spile__redis_refusal *refusals = spile__redis_refusals(&n);
+  const size_t n_told = sizeof(told) / sizeof(told[0]);
+  for (size_t i = 0; i < n_told + n; i++) {
+    char text[400];
+    (void)snprintf(text, sizeof(text),
+                   i < n_told
+                       ? "%s"
+                       : "%s 0123456789 0123456789 0123456789 0123456789 0123456789"
+                         " 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789" SHA_PLACE,
+                   i < n_told ? told[i].reply : refusals[i - n_told].word);
+    redisReply reply = {.type = REDIS_REPLY_ERROR, .str = text, .len = strlen(text)};
+    spile_error error = {0};
+    cr_expect(eq(int, spile__redis_link_refused(&link, &reply, &error), SPILE_EUNAVAILABLE));
+    cr_expect(le(sz, strlen(error.message), sizeof(((spile_decision *)0)->detail) - 1), "%s", error.message);
+    if (i < n_told) {
+      cr_expect(eq(str, error.message, (char *)told[i].message));
+    } else {
+      const char *advice = refusals[i - n_told].advice;
+      cr_expect(strcmp(error.message + strlen(error.message) - strlen(advice), advice) == 0, "%s", error.message);
+    }
+  }
+  (void)pthread_mutex_destroy(&names.lock);
+}
+
 Test(redis_replies, a_node_of_a_cluster_is_told_apart_from_a_server) {
   static const char *const words[] = {"MOVED 1 127.0.0.1:1", "ASK 1 127.0.0.1:1", "CROSSSLOT k", "CLUSTERDOWN k",
                                       "TRYAGAIN k"};

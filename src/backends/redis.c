@@ -211,8 +211,8 @@ static int redis_decide(spile_store *base, spile_call *call) {
 
 /* ---- Clearing, opening, closing ---- */
 
-int spile__redis_run(spile__redis_link *link, int argc, const char **argv, const size_t *argv_len, int64_t deadline_ms,
-                     spile_error *error) {
+int spile__redis_remove(spile__redis_link *link, int argc, const char **argv, const size_t *argv_len, int n,
+                        int64_t deadline_ms, spile_error *error) {
   link->out.len = 0;
   if (!spile__redis_command(link->env, &link->out, argc, argv, argv_len))
     return memory_fail(error);
@@ -220,7 +220,8 @@ int spile__redis_run(spile__redis_link *link, int argc, const char **argv, const
   int result = spile__redis_link_call(link, deadline_ms, &take_bounds, 1, &reply, error);
   if (result != SPILE_OK)
     return result;
-  if (reply->type != REDIS_REPLY_INTEGER)
+  /* Another number is the answer to another command. */
+  if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0 || reply->integer > n)
     result = spile__redis_link_refused(link, reply, error);
   freeReplyObject(reply);
   return result;
@@ -234,7 +235,7 @@ static int redis_clear_on(const spile__redis_store *store, spile__redis_link *li
   redis_command command = {.argc = 0};
   command_put(&command, "UNLINK", 6);
   scratch_key(&link->scratch, &command, store->key_prefix, store->given_time, item);
-  return spile__redis_run(link, command.argc, command.argv, command.argv_len, deadline_ms, error);
+  return spile__redis_remove(link, command.argc, command.argv, command.argv_len, 1, deadline_ms, error);
 }
 
 static int redis_clear(spile_store *base, const spile_item *item, int64_t deadline_ms, spile_error *error) {

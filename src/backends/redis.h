@@ -296,9 +296,9 @@ int spile__redis_open_over(spile_store **out, const spile__store_config *config,
 int spile__redis_borrow(spile__redis_store *store, int64_t deadline_ms, spile__redis_link **out, spile_error *error);
 void spile__redis_return(spile__redis_store *store, spile__redis_link *link);
 
-/* Runs one command that answers with an integer, which is not needed. */
-int spile__redis_run(spile__redis_link *link, int argc, const char **argv, const size_t *argv_len, int64_t deadline_ms,
-                     spile_error *error);
+/* Runs one command that answers with how many of `n` keys it removed. */
+int spile__redis_remove(spile__redis_link *link, int argc, const char **argv, const size_t *argv_len, int n,
+                        int64_t deadline_ms, spile_error *error);
 
 /* The given-time mark of instants in Redis: far enough ahead that the server never expires such a bucket. */
 #define SPILE__REDIS_SHIFT_MS INT64_C(10000000000000)

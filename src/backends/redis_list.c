@@ -93,7 +93,7 @@ static int batch_remove(spile__redis_link *link, redisReply **from, size_t n, co
   char count[24];
   char copy[SPILE__REDIS_NAME_LEN_MAX];
   int argc = full_at != NULL ? 3 : 1;
-  int first = argc;
+  const int first = argc;
   for (size_t i = 0; i < n; i++) {
     spile__redis_key key;
     if (!name_decode(from[i], copy, &key) || !key.simulated)
@@ -101,10 +101,11 @@ static int batch_remove(spile__redis_link *link, redisReply **from, size_t n, co
     argv[argc] = from[i]->str;
     argv_len[argc++] = from[i]->len;
   }
-  if (argc == first)
+  const int n_keys = argc - first;
+  if (n_keys == 0)
     return SPILE_OK;
   if (full_at != NULL) {
-    (void)snprintf(count, sizeof(count), "%d", argc - first);
+    (void)snprintf(count, sizeof(count), "%d", n_keys);
     argv[0] = "EVAL";
     argv[1] = sweep_script;
     argv[2] = count;
@@ -117,7 +118,7 @@ static int batch_remove(spile__redis_link *link, redisReply **from, size_t n, co
     argv_len[0] = 6;
   }
 
-  return spile__redis_run(link, argc, argv, argv_len, deadline_ms, error);
+  return spile__redis_remove(link, argc, argv, argv_len, n_keys, deadline_ms, error);
 }
 
 /* The walk goes on where the last step of its kind ended, and moves only when a page is done. */

@@ -88,6 +88,23 @@ const spile__redis_refusal *spile__redis_refusal_of(const char *text) {
   return refusal != NULL ? refusal : &refusal_other;
 }
 
+/* How much of a message certainly reaches the caller: a decision keeps so many characters of it. */
+#define TOLD_LEN (sizeof(((spile_decision *)0)->detail) - 1)
+
+/*
+ * The server's words, and our advice, which is never cut off. Behind its words a server names the place in the script;
+ * that is left out, since its hash would fill the message, and so is the wrapping.
+ */
+static int refusal_fail(const spile__redis_refusal *refusal, const char *text, spile_error *error) {
+  const char *advice = refusal->advice != NULL ? refusal->advice : "nothing was charged";
+  const char *words = text_unwrap(text);
+  const char *place = strstr(words, " script: ");
+  size_t len = place != NULL ? (size_t)(place - words) : strlen(words);
+  size_t room = TOLD_LEN - strlen("the server says \"\"; ") - strlen(advice);
+  return spile__store_fail(error, SPILE_EUNAVAILABLE, refusal->reason, "the server says \"%.*s\"; %s",
+                           (int)(len < room ? len : room), words, advice);
+}
+
 int spile__redis_link_refused(spile__redis_link *link, const redisReply *reply, spile_error *error) {
   if (reply->type != REDIS_REPLY_ERROR) {
     spile__redis_link_close(link);
@@ -99,8 +116,5 @@ int spile__redis_link_refused(spile__redis_link *link, const redisReply *reply, 
   const spile__redis_refusal *refusal = spile__redis_refusal_of(reply->str);
   if (refusal->close && spile__redis_names_refused(link->names, link->generation, link->peer, refusal->wrong))
     spile__redis_link_close(link);
-  if (refusal->advice == NULL)
-    return spile__store_fail(error, SPILE_EUNAVAILABLE, refusal->reason, "the server says \"%.180s\"", reply->str);
-  return spile__store_fail(error, SPILE_EUNAVAILABLE, refusal->reason, "the server says \"%.110s\"; %s", reply->str,
-                           refusal->advice);
+  return refusal_fail(refusal, reply->str, error);
 }
