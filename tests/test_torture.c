@@ -13,6 +13,8 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <netdb.h>
+#include <poll.h>
 #include <spile/spile.h>
 #include <spile/testing.h>
 #include <stdio.h>
@@ -620,6 +622,80 @@ Test(torture, redis_survives_every_call_failing) {
 Test(torture, redis_by_tcp_survives_every_call_failing) {
   redis_server *server = redis_server_start();
   torture_store_calls(redis_server_tcp_uri(server));
+  redis_server_free(server);
+}
+
+/* ---- Names ---- */
+
+/* More than the pause between two look-ups. */
+#define NAME_PATIENCE_MS 20000
+
+static void name_take(run *self, spile_limiter *limiter, spile_decision *decision) {
+  int64_t began_ms = now_ms();
+  int result = spile_take(limiter, self->limits[0], "one", 3, 1, decision);
+  run_check_take(self, "take", result, decision, began_ms);
+}
+
+/* Takes until the store answers: nothing fails for ever, and names are looked up again. */
+static void name_recovers(run *self, spile_limiter *limiter) {
+  spile_decision decision = {0};
+  int64_t until_ms = now_ms() + NAME_PATIENCE_MS;
+  do {
+    name_take(self, limiter, &decision);
+    (void)poll(NULL, 0, 10);
+  } while (decision.decided_by != SPILE_BY_STORE && now_ms() < until_ms);
+  if (decision.decided_by != SPILE_BY_STORE)
+    run_fault(self, "take", 0, decision.store_error, decision.detail);
+}
+
+/*
+ * A life with a name that is looked up when it is opened and again by a thread, while the server is a replica. @return
+ * how many calls failed
+ */
+static int name_live(run *self, redis_server *server, const seam_plan *plan) {
+  spile_limiter *limiter;
+  spile_decision decision;
+  spile_error error;
+  self->fault[0] = '\0';
+  (void)seam_arm_everywhere(plan);
+  cr_assert(run_open(self, &limiter, &error) == SPILE_OK, "%s", error.message);
+  for (int i = 0; i < 3; i++)
+    name_take(self, limiter, &decision);
+  redis_server_run(server, "REPLICAOF 127.0.0.1 1");
+  /* Past the pause between two look-ups, twice. */
+  for (int64_t until_ms = now_ms() + 1100; now_ms() < until_ms; (void)poll(NULL, 0, 10))
+    name_take(self, limiter, &decision);
+  redis_server_run(server, "REPLICAOF NO ONE");
+  int failed = seam_arm_everywhere(NULL);
+  name_recovers(self, limiter);
+  spile_close(limiter);
+  return failed;
+}
+
+Test(torture, a_name_survives_every_look_up_and_every_thread_failing) {
+  static const failure rows[] = {{SEAM_RESOLVE, {EAI_AGAIN, EAI_SYSTEM}}, {SEAM_THREAD, {EAGAIN}}};
+  redis_server *server = redis_server_start();
+  char uri[64];
+  (void)snprintf(uri, sizeof(uri), "redis://" SEAM_HOST "%s", strrchr(redis_server_tcp_uri(server), ':'));
+  run self = {.uri = uri};
+  cr_assert(eq(int, spile_limit_parse(&self.limits[0], "1000000/m", NULL), SPILE_OK));
+  int sum = 0;
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    for (int j = 0; j < 8 && rows[i].errors[j] != 0; j++) {
+      int fds_before = open_fds();
+      for (int at = 1, failed = 1; failed > 0 && at < 10; at++) {
+        /* From the third on the machine's speed decides how many there are. */
+        seam_plan plan = {.call = rows[i].call, .at = at, .fails = at < 3 ? 1 : INT_MAX, .error = rows[i].errors[j]};
+        failed = name_live(&self, server, &plan);
+        cr_assert(self.fault[0] == '\0', "%s %d: %s", seam_name(plan.call), at, self.fault);
+        cr_assert(failed > 0 || at > 1, "no %s was called", seam_name(plan.call));
+        sum += failed;
+      }
+      cr_assert(eq(int, open_fds(), fds_before));
+    }
+  }
+  (void)printf("%s: %d look-ups and threads failed\n", uri, sum);
+  spile_limit_unref(self.limits[0]);
   redis_server_free(server);
 }
 

@@ -12,7 +12,9 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -75,6 +77,37 @@ static bool falls(seam_call call) {
   if (plan.error != SEAM_SHORT)
     errno = plan.error;
   return true;
+}
+
+/* The plan for all threads, under the lock. */
+static pthread_mutex_t everywhere_lock = PTHREAD_MUTEX_INITIALIZER;
+static seam_plan everywhere;
+static int everywhere_calls;
+static int everywhere_failed;
+
+int seam_arm_everywhere(const seam_plan *next) {
+  (void)pthread_mutex_lock(&everywhere_lock);
+  int before = everywhere_failed;
+  everywhere = next != NULL ? *next : (seam_plan){0};
+  everywhere_calls = 0;
+  everywhere_failed = 0;
+  (void)pthread_mutex_unlock(&everywhere_lock);
+  return before;
+}
+
+/* @return the error, or 0 */
+static int falls_everywhere(seam_call call) {
+  int error = falls(call) ? plan.error : 0;
+  (void)pthread_mutex_lock(&everywhere_lock);
+  if (everywhere.at > 0 && everywhere.call == call) {
+    int number = ++everywhere_calls;
+    if (number >= everywhere.at && number - everywhere.at < everywhere.fails) {
+      everywhere_failed++;
+      error = everywhere.error;
+    }
+  }
+  (void)pthread_mutex_unlock(&everywhere_lock);
+  return error;
 }
 
 /* The length that a call with one may transfer; *fails when it fails. */
@@ -207,6 +240,21 @@ SEAM_OPEN(FCNTL, fcntl, (int fd, int last, ...), (fd, last, argument))
 SEAM_OPEN(FCNTL, fcntl64, (int fd, int last, ...), (fd, last, argument))
 
 /* ---- Calls with other results ---- */
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *user) {
+  NEXT(pthread_create);
+  int error = falls_everywhere(SEAM_THREAD);
+  return error != 0 ? error : next(thread, attributes, run, user);
+}
+
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **out) {
+  NEXT(getaddrinfo);
+  int error = falls_everywhere(SEAM_RESOLVE);
+  if (error != 0)
+    return error;
+  bool known = strcmp(host, SEAM_HOST) == 0 && (hints->ai_flags & AI_NUMERICHOST) == 0;
+  return next(known ? "127.0.0.1" : host, port, hints, out);
+}
 
 #define SEAM_MMAP(name, type)                                                            \
   void *name(void *at, size_t len, int protection, int flags, int fd, type offset) {     \

@@ -2,7 +2,7 @@
 /*
  * A seam below everything: a test program that links this has the calls of the library, of hiredis and of LMDB to the
  * C library go through here, where the n-th of a kind can be made to fail. Only calls of the thread that armed it
- * count.
+ * count; threads and look-ups of names can also be made to fail wherever they are asked for.
  */
 #ifndef SPILE_TESTS_TORTURE_SEAM_H
 #define SPILE_TESTS_TORTURE_SEAM_H
@@ -36,7 +36,9 @@
   X(FTRUNCATE)                                                     \
   X(FALLOCATE)                                                     \
   X(UNLINKAT)                                                      \
-  X(GETRANDOM)
+  X(GETRANDOM)                                                     \
+  X(THREAD)  /* pthread_create */                                  \
+  X(RESOLVE) /* getaddrinfo; its errors are those of netdb.h */
 
 typedef enum seam_call {
 #define SEAM_ENUM(name) SEAM_##name,
@@ -58,6 +60,12 @@ const char *seam_name(seam_call call);
 
 void seam_arm(const seam_plan *plan);
 void seam_disarm(void);
+
+/* The same for calls of all threads; THREAD and RESOLVE only. NULL disarms. @return how many failed before */
+int seam_arm_everywhere(const seam_plan *plan);
+
+/* A host name that always has the address 127.0.0.1. */
+#define SEAM_HOST "seam.test"
 
 /* Since it was armed: calls of a kind, calls that failed, and blocks allocated less blocks freed. */
 int seam_calls(seam_call call);

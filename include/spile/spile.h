@@ -119,7 +119,8 @@ const char *spile_version(void);
 #define SPILE_REQUESTS_MAX 64            /* requests in one take_all */
 #define SPILE_TIME_MAX_MS 10000000000000 /* the latest time a caller may give, in the year 2286 */
 
-/* What a new key gets when the store has no room for its bucket. Known keys are not concerned. */
+/* What a new key gets when memory or LMDB has no room for its bucket. Known keys are not concerned. A Redis server that
+ * is out of memory is a store that fails: SPILE_REASON_OOM, by on_store_error. */
 typedef enum spile_on_full {
   SPILE_ON_FULL_CLOSED = 0, /* denied */
   SPILE_ON_FULL_OPEN = 1,   /* allowed, not counted */
@@ -244,7 +245,7 @@ typedef struct spile_options {
  *   memory:?keys=N                     in this process; room for N keys (default 100000, 1 to 100000000)
  *   lmdb:PATH?sync=none|meta|full&map_size=SIZE
  *                                      a directory that processes of one host share; made if missing
- *   redis://[USER:PASSWORD@]HOST[:PORT][/DB], redis+unix://PATH[?db=N]
+ *   redis://[USER:PASSWORD@]HOST[:PORT][/DB], redis+unix:///PATH[?db=N]
  *                                      a Redis 7.0 or later, or Valkey; a password may also come from the environment,
  *                                      as SPILE_REDIS_PASSWORD or in the file SPILE_REDIS_PASSWORD_FILE names
  *
@@ -259,7 +260,13 @@ typedef struct spile_options {
  */
 int spile_open(spile_limiter **out, const char *uri, const spile_options *options, spile_error *error) SPILE_MUST_USE;
 
-/** Closes the store. No call may be under way on it. NULL is fine. May be called in a forked child. */
+/**
+ * Closes the store. No call may be under way on it. NULL is fine. May be called in a forked child.
+ *
+ * Waits for nobody: a look-up of a Redis server's host name that is under way goes on in its thread and is forgotten
+ * when it ends, also after dlclose, which does not unload the library. Code that links the static library and is itself
+ * unloaded must wait for that, as long as its resolver may take, or use a numeric address or a path.
+ */
 void spile_close(spile_limiter *limiter);
 
 /**

@@ -10,7 +10,8 @@
  * it, and none for a healthy server.
  *
  * The thread cannot be cut short, so it may outlive the store: it works on a block of its own that the last of the two
- * frees. The block comes from malloc, since the store's allocator may be gone by then.
+ * frees. The block comes from malloc, since the store's allocator may be gone by then. The thread may even outlive the
+ * use of the library, so the shared library is linked to stay mapped after dlclose.
  *
  * Every connection remembers the generation of the addresses it was made under. A new generation, when the addresses
  * changed or a server turned out to be a replica, means that idle connections are replaced before they are used. That

@@ -149,7 +149,7 @@ static int store_open(spile_store **out, const char *uri, const spile_options *o
   /* The address itself stays out of the message: it may hold a password. */
   return spile__fail(error, SPILE_ECONFIG,
                      "the store address begins with no known scheme; write memory:, lmdb:PATH, redis://HOST or "
-                     "redis+unix://PATH",
+                     "redis+unix:///PATH",
                      NULL);
 }
 
