@@ -12,8 +12,8 @@
 
 /* ---- The verbs ---- */
 
-#define STORE_HELP                                                                                          \
-  "  --store URI     memory:, lmdb:PATH, redis://HOST or redis+unix://PATH; else $SPILE_STORE, else LMDB\n" \
+#define STORE_HELP                                                                                           \
+  "  --store URI     memory:, lmdb:PATH, redis://HOST or redis+unix:///PATH; else $SPILE_STORE, else LMDB\n" \
   "                  under $XDG_STATE_HOME/spile or ~/.local/state/spile\n"
 #define LIMIT_HELP                                                                                                 \
   "  --limit TEXT    such as 10/s, 1/s,capacity=60 or 1000/d,name=day; several are decided all or nothing; also\n" \
