@@ -424,6 +424,42 @@ Test(lmdb, makes_room_for_a_new_key_by_dropping_what_is_full_again) {
   rig_stop(&rig);
 }
 
+Test(lmdb, says_how_full_it_is) {
+  lmdb_rig rig;
+  rig_start(&rig);
+  spile_store *store = rig_open(&rig, "store?map_size=1MiB");
+  spile_spec spec = spec_of("usage", 1, 1, 3600000);
+  spile_usage before = SPILE_USAGE_INIT;
+  store->ops->usage(store, &before);
+  /* Nobody has read anything yet, and asking how full it is waits for nobody. */
+  cr_assert(eq(i64, before.buckets, SPILE_UNKNOWN));
+  cr_assert(eq(sz, show(store).production, 0));
+  store->ops->usage(store, &before);
+  cr_assert(eq(i64, before.buckets, 0));
+  cr_assert(eq(i64, before.buckets_max, SPILE_UNKNOWN));
+  cr_assert(eq(i64, before.bytes_max, 1 << 20));
+  for (int i = 0; i < 1000; i++) {
+    char key[16];
+    (void)snprintf(key, sizeof(key), "%d", i);
+    cr_assert(eq(int, take_one(store, &spec, key), SPILE_ALLOWED));
+  }
+  spile_usage after = SPILE_USAGE_INIT;
+  store->ops->usage(store, &after);
+  cr_assert(eq(i64, after.buckets, 1000));
+  /* A bucket takes 30 bytes at the least, and its page is not full. */
+  cr_assert(le(i64, before.bytes + 30000, after.bytes));
+  cr_assert(le(i64, after.bytes, after.bytes_max));
+  /* Cleaned pages are free again, though the file does not get shorter. */
+  atomic_fetch_add(&rig.now_ms, 7200000);
+  clean_all(store, SPILE_CLEAN_FULL, SPILE_STORE_TIME);
+  spile_usage cleaned = SPILE_USAGE_INIT;
+  store->ops->usage(store, &cleaned);
+  cr_assert(eq(i64, cleaned.buckets, 0));
+  cr_assert(lt(i64, cleaned.bytes, after.bytes));
+  rig_close(store);
+  rig_stop(&rig);
+}
+
 Test(lmdb, the_size_follows_the_live_keys) {
   lmdb_rig rig;
   rig_start(&rig);

@@ -191,6 +191,9 @@ int64_t spile_limit_full_time_ms(const spile_limit *limit);
 /* An open store with its counters. Thread-safety: safe. After fork: SPILE_EFORK. */
 typedef struct spile_limiter spile_limiter;
 
+/* What a hook gets: see <spile/metrics.h>. */
+typedef struct spile_event spile_event;
+
 typedef enum spile_log_level { SPILE_LOG_ERROR = 1, SPILE_LOG_WARNING = 2, SPILE_LOG_INFO = 3 } spile_log_level;
 
 typedef struct spile_options {
@@ -210,12 +213,13 @@ typedef struct spile_options {
   void *clock; /* passed to both */
 
   /* Works as realloc (size 0 frees and returns NULL); NULL: the C library's. Takes of the memory and LMDB stores do
-   * not allocate, but for the copy of a limit when the memory store first meets it. Libraries below (hiredis, lmdb) use
-   * their own. */
+   * not allocate, but for the copy of a limit when the memory store first meets it and, with metrics, the row of a
+   * limit's name. Libraries below (hiredis, lmdb) use their own. */
   void *(*allocate)(void *user, void *block, size_t size);
   void *allocate_user;
 
-  /* Gets one line without a line end, seldom; NULL: nothing is logged. Must be thread-safe. */
+  /* Gets one line without a line end, seldom unless log_denied_per_s is set; NULL: nothing is logged. Must be
+   * thread-safe. */
   void (*log)(void *user, spile_log_level level, const char *line);
   void *log_user;
 
@@ -232,12 +236,32 @@ typedef struct spile_options {
 
   /* Connections that Redis takes may use at a time, 1 to 64; 0: 4. Opened as needed. */
   int connections;
+
+  /* Counters by limit, a spile_metrics_level of <spile/metrics.h>; 0: off. */
+  int metrics;
+
+  /* Called after a take that was denied (or never), and after one that brought a bucket below near_limit_percent of its
+   * capacity, 1 to 99; 0: 20. NULL: not called. <spile/metrics.h> says what a hook may do. */
+  void (*on_denied)(void *user, const spile_event *event);
+  void (*on_near_limit)(void *user, const spile_event *event);
+  void *hook_user; /* passed to both */
+  int near_limit_percent;
+
+  /* Denials are logged, with limit, route and a hash of the key, in at most so many lines a second, 1 to 1,000; a line
+   * says how many were left out. 0: none are. */
+  int log_denied_per_s;
+  /* SPILE_SUBJECT_KEY_LEN secret bytes, copied, for that hash: processes that share them name a key alike. NULL: drawn
+   * at random. */
+  const void *subject_key;
 } spile_options;
 
 #define SPILE_BREAKER_OFF (-1)
 
-#define SPILE_OPTIONS_INIT \
-  { sizeof(spile_options), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0 }
+#define SPILE_OPTIONS_INIT                                                                                           \
+  {                                                                                                                  \
+    sizeof(spile_options), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, \
+        NULL                                                                                                         \
+  }
 
 /**
  * Opens a store.

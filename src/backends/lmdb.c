@@ -273,6 +273,10 @@ static void lmdb_close(spile_store *base, bool forked) {
   (void)outside.allocate(outside.allocate_user, store, 0);
 }
 
+static void lmdb_usage(spile_store *base, spile_usage *usage) {
+  spile__lmdb_env_usage(((spile__lmdb_store *)base)->env, usage);
+}
+
 static const spile_store_ops lmdb_ops = {
     .abi = SPILE_STORE_ABI,
     .name = "lmdb",
@@ -282,6 +286,7 @@ static const spile_store_ops lmdb_ops = {
     .clean = spile__lmdb_clean,
     .each = spile__lmdb_each,
     .close = lmdb_close,
+    .usage = lmdb_usage,
 };
 
 static int lmdb_param(void *user, const char *name, const char *value, spile_error *error) {

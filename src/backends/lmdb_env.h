@@ -115,6 +115,9 @@ void spile__lmdb_view_end(spile__lmdb_view *view, spile__lmdb_env *env);
  */
 bool spile__lmdb_env_has_room(spile__lmdb_env *env, size_t adds);
 
+/* As in the store contract; leaves it as it is while no reader is idle. */
+void spile__lmdb_env_usage(spile__lmdb_env *env, spile_usage *usage);
+
 /* Fills the error from a result of LMDB, with `what` could not be done, and returns SPILE_EUNAVAILABLE. */
 int spile__lmdb_fail(spile_error *error, int result, const char *what);
 

@@ -127,6 +127,19 @@ bool spile__lmdb_env_has_room(spile__lmdb_env *env, size_t adds) {
   return room;
 }
 
+void spile__lmdb_env_usage(spile__lmdb_env *env, spile_usage *usage) {
+  MDB_txn *reader = spile__lmdb_reader_take(env);
+  if (reader == NULL)
+    return;
+  MDB_stat shape;
+  if (mdb_stat(reader, env->dbi, &shape) == 0)
+    usage->buckets = (int64_t)shape.ms_entries - 1; /* the hash key is no bucket */
+  size_t used = env->pages - free_pages(env, reader, SIZE_MAX);
+  usage->bytes = (int64_t)(used * env->page_size);
+  usage->bytes_max = (int64_t)(env->pages * env->page_size);
+  spile__lmdb_reader_give(env, reader);
+}
+
 int spile__lmdb_view_begin(spile__lmdb_view *view, spile__lmdb_env *env, const spile_env *outside, int64_t deadline_ms,
                            spile_error *error) {
   view->locked = false;

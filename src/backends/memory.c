@@ -422,6 +422,14 @@ static void memory_close(spile_store *store, bool forked) {
   (void)env.allocate(env.allocate_user, memory, 0);
 }
 
+/* Adding a key counts it before it knows that there is room, so the count may be above for a moment. */
+static void memory_usage(spile_store *store, spile_usage *usage) {
+  memory_table *table = &memory_of(store)->table;
+  size_t used = atomic_load_explicit(&table->keys_used, memory_order_relaxed);
+  usage->buckets = (int64_t)(used < table->keys_max ? used : table->keys_max);
+  usage->buckets_max = (int64_t)table->keys_max;
+}
+
 static const spile_store_ops memory_ops = {
     .abi = SPILE_STORE_ABI,
     .name = "memory",
@@ -431,6 +439,7 @@ static const spile_store_ops memory_ops = {
     .clean = memory_clean,
     .each = memory_each,
     .close = memory_close,
+    .usage = memory_usage,
 };
 
 /* ---- Opening ---- */

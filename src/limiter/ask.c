@@ -272,7 +272,5 @@ int spile__limiter_decide(spile_limiter *limiter, spile_verb verb, spile_item *i
     result = spile__decide(items, n, call.verb == SPILE_VERB_TAKE, decision, each);
   if (result < 0 && result != SPILE_EFULL)
     result = limiter_decide_failed(limiter, result, &error, items, n, decision, each);
-  if (verb == SPILE_VERB_TAKE)
-    spile__limiter_count(limiter, result, decision);
   return result;
 }

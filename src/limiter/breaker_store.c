@@ -359,6 +359,11 @@ static int breaker_each(spile_store *store, int64_t now_ms, int64_t timeout_ms, 
   return inner->ops->each(inner, now_ms, timeout_ms, visit, user, error);
 }
 
+static void breaker_usage(spile_store *store, spile_usage *usage) {
+  spile_store *inner = breaker_of(store)->inner;
+  inner->ops->usage(inner, usage);
+}
+
 static void breaker_close(spile_store *store, bool forked) {
   breaker_store *breaker = breaker_of(store);
   breaker->inner->ops->close(breaker->inner, forked);
@@ -383,7 +388,8 @@ int spile__breaker_open(spile_store **out, spile_store *inner, const spile_env *
                                    .clear = breaker_clear,
                                    .clean = inner->ops->clean != NULL ? breaker_clean : NULL,
                                    .each = inner->ops->each != NULL ? breaker_each : NULL,
-                                   .close = breaker_close};
+                                   .close = breaker_close,
+                                   .usage = inner->ops->abi >= 2 && inner->ops->usage != NULL ? breaker_usage : NULL};
   breaker->base.ops = &breaker->ops;
   (void)pthread_mutex_init(&breaker->lock, NULL);
   for (int i = 0; i < SPILE__BREAKER_PARTS; i++)

@@ -6,13 +6,13 @@
 #include "limiter/env.h"
 #include "limiter/limiter.h"
 
-static limiter_counts *limiter_stripe(spile_limiter *limiter) {
+unsigned spile__stripe(void) {
   /* Threads get stripes in turn; more threads than stripes share them, which is slower and still exact. */
   static atomic_uint next;
   static _Thread_local unsigned stripe __attribute__((tls_model("initial-exec"))) = UINT32_MAX;
   if (stripe == UINT32_MAX)
     stripe = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % LIMITER_STRIPES;
-  return &limiter->counts[stripe];
+  return stripe;
 }
 
 static void count_up(atomic_uint_least64_t *counter) {
@@ -20,7 +20,7 @@ static void count_up(atomic_uint_least64_t *counter) {
 }
 
 void spile__limiter_count(spile_limiter *limiter, int result, const spile_decision *decision) {
-  limiter_counts *counts = limiter_stripe(limiter);
+  limiter_counts *counts = &limiter->counts[spile__stripe()];
   switch (result) {
   case SPILE_ALLOWED:
     count_up(&counts->allowed);
@@ -35,6 +35,9 @@ void spile__limiter_count(spile_limiter *limiter, int result, const spile_decisi
     count_up(&counts->full);
     return;
   default:
+    /* Refused before the store was asked. */
+    if (decision->store_error == SPILE_REASON_NONE)
+      return;
     count_up(&counts->unavailable);
     break;
   }

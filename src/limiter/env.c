@@ -19,6 +19,13 @@ static int64_t env_monotonic_ms(void *user) {
   return clock_ms(CLOCK_MONOTONIC);
 }
 
+static int64_t env_monotonic_ns(void *user) {
+  (void)user;
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 static int64_t env_realtime_ms(void *user) {
   (void)user;
   return clock_ms(CLOCK_REALTIME);
@@ -59,7 +66,8 @@ void spile__env_init(spile_env *env) {
                      .realtime_ms = env_realtime_ms,
                      .random = env_random,
                      .allocate = env_allocate,
-                     .log = env_log};
+                     .log = env_log,
+                     .monotonic_ns = env_monotonic_ns};
 }
 
 atomic_uint spile__fork_count = 1;

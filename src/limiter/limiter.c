@@ -43,6 +43,13 @@ static const char *request_fault(const spile_limiter *limiter, const spile_limit
   return limiter->fork_generation == spile__fork_generation() ? NULL : spile_code_text(SPILE_EFORK);
 }
 
+/* Hands on a take that is decided; no lock is held. */
+SPILE__OUT_OF_LINE static void limiter_tell(const spile_limiter *limiter, const spile__taken *taken) {
+  /* One that was refused before the store was asked is no take. */
+  if (taken->result != SPILE_EINVAL || taken->decision->store_error != SPILE_REASON_NONE)
+    spile__watch_taken(limiter->watch, taken);
+}
+
 static int one_decide(spile_limiter *limiter, spile_verb verb, const spile_limit *limit, const void *key,
                       size_t key_len, int64_t cost, spile_decision *decision) {
   spile_decision unwanted;
@@ -53,7 +60,14 @@ static int one_decide(spile_limiter *limiter, spile_verb verb, const spile_limit
   if (fault != NULL)
     return decision_refuse(decision, code, fault);
   spile_item item = {.key = key, .key_len = key_len, .spec = &limit->spec, .cost = cost};
-  return spile__limiter_decide(limiter, verb, &item, 1, decision, NULL);
+  int result = spile__limiter_decide(limiter, verb, &item, 1, decision, NULL);
+  if (verb != SPILE_VERB_TAKE)
+    return result;
+  spile__limiter_count(limiter, result, decision);
+  if (limiter->watch != NULL)
+    limiter_tell(limiter,
+                 &(spile__taken){.items = &item, .n = 1, .result = result, .decision = decision, .each = decision});
+  return result;
 }
 
 int spile_take(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t cost,
@@ -117,50 +131,88 @@ static const char *items_make(const spile_limiter *limiter, const spile_request 
   return NULL;
 }
 
-static int all_decide(spile_limiter *limiter, spile_verb verb, const spile_request *requests, size_t n,
-                      spile_decision *decision, spile_decision *each) {
+/* Requests made into the items of one call. */
+typedef struct asking {
+  size_t n;
+  size_t item_count;
+  spile_item items[SPILE_REQUESTS_MAX];
+  size_t item_of[SPILE_REQUESTS_MAX]; /* which item a request went into */
+} asking;
+
+/* The first request of an item. */
+static uint32_t asking_request(const asking *asked, size_t item) {
+  uint32_t request = 0;
+  while (asked->item_of[request] != item)
+    request++;
+  return request;
+}
+
+static void asking_count(spile_limiter *limiter, spile_verb verb, int result, const spile_decision *decision,
+                         const spile__about *about) {
+  if (verb == SPILE_VERB_TAKE && (about == NULL || !about->shadow))
+    spile__limiter_count(limiter, result, decision);
+}
+
+/* Decides, for somebody who wants to know what each limit says. */
+SPILE__OUT_OF_LINE static int asking_decide_each(spile_limiter *limiter, spile_verb verb, asking *asked,
+                                                 spile_decision *decision, spile_decision *each,
+                                                 const spile__about *about) {
+  spile_decision of_items[SPILE_REQUESTS_MAX];
+  for (size_t i = 0; i < asked->item_count; i++)
+    spile__decision_clear(&of_items[i]);
+  int result = spile__limiter_decide(limiter, verb, asked->items, asked->item_count, decision, of_items);
+  size_t deciding = decision->index;
+  decision->index = asking_request(asked, deciding);
+  for (size_t i = 0; i < asked->item_count; i++)
+    of_items[i].index = asking_request(asked, i);
+  for (size_t i = 0; i < asked->n && each != NULL; i++) {
+    each[i] = of_items[asked->item_of[i]];
+    each[i].index = (uint32_t)i;
+  }
+  asking_count(limiter, verb, result, decision, about);
+  if (verb == SPILE_VERB_TAKE && limiter->watch != NULL)
+    limiter_tell(limiter, &(spile__taken){.items = asked->items,
+                                          .n = asked->item_count,
+                                          .result = result,
+                                          .decision = decision,
+                                          .deciding = deciding,
+                                          .each = of_items,
+                                          .about = about});
+  return result;
+}
+
+int spile__limiter_ask(spile_limiter *limiter, spile_verb verb, const spile_request *requests, size_t n,
+                       spile_decision *decision, spile_decision *each, const spile__about *about) {
   spile_decision unwanted;
   if (decision == NULL)
     decision = &unwanted;
-  spile_item items[SPILE_REQUESTS_MAX];
-  size_t item_of[SPILE_REQUESTS_MAX];
-  size_t item_count = 0;
+  asking asked;
+  asked.n = n;
+  asked.item_count = 0;
   int result;
-  const char *fault = items_make(limiter, requests, n, items, &item_count, item_of, &result);
+  const char *fault = items_make(limiter, requests, n, asked.items, &asked.item_count, asked.item_of, &result);
   if (fault != NULL) {
     (void)decision_refuse(decision, result, fault);
     for (size_t i = 0; i < n && n <= SPILE_REQUESTS_MAX && each != NULL; i++)
       each[i] = *decision;
     return result;
   }
-  if (each == NULL) {
-    result = spile__limiter_decide(limiter, verb, items, item_count, decision, NULL);
-  } else {
-    spile_decision item_decisions[SPILE_REQUESTS_MAX];
-    for (size_t i = 0; i < item_count; i++)
-      spile__decision_clear(&item_decisions[i]);
-    result = spile__limiter_decide(limiter, verb, items, item_count, decision, item_decisions);
-    for (size_t i = 0; i < n; i++) {
-      each[i] = item_decisions[item_of[i]];
-      each[i].index = (uint32_t)i;
-    }
-  }
-  /* From items back to requests: the first request of the deciding bucket. */
-  size_t request = 0;
-  while (item_of[request] != decision->index)
-    request++;
-  decision->index = (uint32_t)request;
+  if (each != NULL || limiter->watch != NULL)
+    return asking_decide_each(limiter, verb, &asked, decision, each, about);
+  result = spile__limiter_decide(limiter, verb, asked.items, asked.item_count, decision, NULL);
+  decision->index = asking_request(&asked, decision->index);
+  asking_count(limiter, verb, result, decision, about);
   return result;
 }
 
 int spile_take_all(spile_limiter *limiter, const spile_request *requests, size_t n, spile_decision *decision,
                    spile_decision *each) {
-  return all_decide(limiter, SPILE_VERB_TAKE, requests, n, decision, each);
+  return spile__limiter_ask(limiter, SPILE_VERB_TAKE, requests, n, decision, each, NULL);
 }
 
 int spile_peek_all(spile_limiter *limiter, const spile_request *requests, size_t n, spile_decision *decision,
                    spile_decision *each) {
-  return all_decide(limiter, SPILE_VERB_PEEK, requests, n, decision, each);
+  return spile__limiter_ask(limiter, SPILE_VERB_PEEK, requests, n, decision, each, NULL);
 }
 
 /* ---- Waiting ---- */

@@ -6,6 +6,8 @@
 
 #include <spile/sys/store.h>
 
+#include "limiter/watch.h"
+
 /* Counters are spread over cache lines, one per thread as far as they go, so that counting never makes threads wait. */
 #define LIMITER_STRIPES 16
 
@@ -36,6 +38,7 @@ struct spile_limiter {
   void *clock;
   spile_on_store_error on_store_error; /* DEFAULT: each limit's own */
   spile_env env;
+  spile__watch *watch; /* NULL: nothing is told of takes but by the counters below */
   limiter_logged logged[SPILE_REASONS_MAX];
   limiter_counts counts[LIMITER_STRIPES];
 };
@@ -54,8 +57,18 @@ int spile__limiter_time(const spile_limiter *limiter, const spile_item *items, s
 int spile__limiter_decide(spile_limiter *limiter, spile_verb verb, spile_item *items, size_t n,
                           spile_decision *decision, spile_decision *each);
 
+/*
+ * As spile_take_all and spile_peek_all.
+ * @param about  what else is known of the take; NULL: nothing
+ */
+int spile__limiter_ask(spile_limiter *limiter, spile_verb verb, const spile_request *requests, size_t n,
+                       spile_decision *decision, spile_decision *each, const spile__about *about);
+
 /* Sets a decision that there is none, and why. */
 void spile__decision_fail(spile_decision *decision, const spile_error *error);
+
+/* Which of LIMITER_STRIPES the calling thread counts in. */
+unsigned spile__stripe(void);
 
 /* Counts a take by its result and by who decided. */
 void spile__limiter_count(spile_limiter *limiter, int result, const spile_decision *decision);

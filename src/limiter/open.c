@@ -10,6 +10,7 @@
 #include "limiter/breaker.h"
 #include "limiter/env.h"
 #include "limiter/limiter.h"
+#include "limiter/meter.h"
 
 #define CONNECTIONS_MAX 64
 #define CONNECTIONS_DEFAULT 4
@@ -70,6 +71,7 @@ static void env_from(spile_env *env, const spile_options *options) {
 }
 
 static void limiter_free(spile_limiter *limiter) {
+  spile__watch_close(limiter->watch);
   limiter->env.allocate(limiter->env.allocate_user, limiter, 0);
 }
 
@@ -97,7 +99,7 @@ static int limiter_new(spile_limiter **out, const spile_options *options, spile_
  * Puts a store under a limiter, with a breaker around it unless it never blocks: a store that cannot be slow cannot be
  * helped by not being asked. The store stays the caller's on failure.
  */
-static int limiter_adopt(spile_limiter *limiter, spile_store *store, const spile_options *options, spile_error *error) {
+static int limiter_guard(spile_limiter *limiter, spile_store *store, const spile_options *options, spile_error *error) {
   if (store->ops->timeout_ms == 0)
     limiter->timeout_ms = 0;
   else if (limiter->timeout_ms == 0)
@@ -111,6 +113,21 @@ static int limiter_adopt(spile_limiter *limiter, spile_store *store, const spile
       spile__breaker_open(&limiter->breaker, store, &limiter->env, limiter->timeout_ms, failures, wait_ms, error);
   if (result == SPILE_OK)
     limiter->store = limiter->breaker;
+  return result;
+}
+
+/* The same with all that is told of takes, and the store measured below the breaker where that was asked for. */
+static int limiter_adopt(spile_limiter *limiter, spile_store *store, const spile_options *options, spile_error *error) {
+  int result = spile__watch_open(&limiter->watch, options, &limiter->env, error);
+  if (result != SPILE_OK || options->metrics != SPILE_METRICS_TIMES)
+    return result == SPILE_OK ? limiter_guard(limiter, store, options, error) : result;
+  spile_store *meter;
+  result = spile__meter_open(&meter, store, spile__watch_metrics(limiter->watch), &limiter->env, error);
+  if (result != SPILE_OK)
+    return result;
+  result = limiter_guard(limiter, meter, options, error);
+  if (result != SPILE_OK)
+    (void)spile__meter_remove(meter);
   return result;
 }
 

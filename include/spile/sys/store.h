@@ -13,7 +13,7 @@
 #ifndef SPILE_SYS_STORE_H
 #define SPILE_SYS_STORE_H
 
-#include <spile/spile.h>
+#include <spile/metrics.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -92,16 +92,17 @@ typedef struct spile_env {
   bool (*random)(void *user, void *bytes, size_t size);
   void *(*allocate)(void *user, void *block, size_t size); /* as realloc; size 0 frees */
   void (*log)(void *user, spile_log_level level, const char *line);
-  void *user; /* passed to the first three */
+  void *user; /* passed to the clocks and random */
   void *allocate_user;
   void *log_user;
+  int64_t (*monotonic_ns)(void *user); /* to measure with: any start, does not go back */
 } spile_env;
 
 /* ---- The store ---- */
 
 typedef struct spile_store spile_store;
 
-#define SPILE_STORE_ABI 1
+#define SPILE_STORE_ABI 2
 
 typedef struct spile_store_ops {
   uint32_t abi;     /* SPILE_STORE_ABI of the header it was written against */
@@ -149,6 +150,15 @@ typedef struct spile_store_ops {
 
   /** Must. Frees the store. `forked`: this is a child of the process that opened it; touch nothing that is shared. */
   void (*close)(spile_store *store, bool forked);
+
+  /* ABI 2 */
+
+  /**
+   * May. How much of its room the store uses, soon and without waiting for takes.
+   *
+   * @param usage  every number is SPILE_UNKNOWN; the store sets those that it knows
+   */
+  void (*usage)(spile_store *store, spile_usage *usage);
 } spile_store_ops;
 
 /* The first member of every store's own struct. */

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is told of a take once it is decided: the counters of its limits, the hooks, a line about a denial.
+ */
+#ifndef SPILE_LIMITER_WATCH_H
+#define SPILE_LIMITER_WATCH_H
+
+#include "limiter/metrics.h"
+
+typedef struct spile__watch spile__watch;
+
+/* What is known of a take besides its requests. */
+typedef struct spile__about {
+  const char *route; /* the entry of a limits file; NULL: none */
+  bool shadow;       /* its limits are not enforced: counted apart, and no hook */
+} spile__about;
+
+/* A take that is decided. */
+typedef struct spile__taken {
+  const spile_item *items;
+  size_t n;
+  int result;
+  const spile_decision *decision;
+  size_t deciding;            /* the item that decided */
+  const spile_decision *each; /* of each item */
+  const spile__about *about;
+} spile__taken;
+
+/*
+ * @param out  NULL when the options ask for nothing that is told
+ * @param env  outlives it
+ * @return SPILE_OK; SPILE_EINVAL, an option is out of range; SPILE_ENOMEM; SPILE_EUNAVAILABLE, no random numbers
+ */
+int spile__watch_open(spile__watch **out, const spile_options *options, const spile_env *env, spile_error *error);
+
+/* NULL is fine. */
+void spile__watch_close(spile__watch *watch);
+
+/* NULL when there are none; watch may be NULL. */
+spile__metrics *spile__watch_metrics(spile__watch *watch);
+
+/* Hooks are called in here: no lock may be held. */
+void spile__watch_taken(spile__watch *watch, const spile__taken *taken);
+
+#endif
