@@ -141,6 +141,9 @@ static ssize_t world_receive(void *user, int handle, void *bytes, size_t size, b
     return -conn->failure;
   sim_wire *wire = &conn->in;
   size_t there = (size_t)(wire->seen - wire->read);
+  /* Whoever looked and saw nothing takes what comes from now on for an answer, also where sending has to wait. */
+  if (peek && there == 0 && world->call != NULL)
+    conn->talking = world->call->number;
   if (there == 0)
     return conn->in_ended ? 0 : -EAGAIN;
   size_t n = there < size ? there : size;

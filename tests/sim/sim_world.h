@@ -52,7 +52,7 @@ typedef struct sim_conn {
   bool too_old;
   bool lied_to;
   int64_t blocked_us; /* until then nothing can be sent */
-  uint64_t talking;   /* number of the call that sent last */
+  uint64_t talking;   /* number of the call that looked or sent last */
   int events;         /* still to come */
   sim_wire out;       /* to the server */
   sim_wire in;        /* to the client */
