@@ -49,7 +49,8 @@ enum {
   X(ENOTSUP, -4, "not supported by this build or this store")                         \
   X(EFORK, -5, "the limiter was opened by another process; open one in this process") \
   X(EUNAVAILABLE, -6, "the store could not answer")                                   \
-  X(EFULL, -7, "the store has no room for a new bucket")
+  X(EFULL, -7, "the store has no room for a new bucket")                              \
+  X(ENOSUBJECT, -8, "the limit's key needs something that the request does not have")
 
 enum {
 #define SPILE_ERROR_ENUM(name, number, text) SPILE_##name = number,

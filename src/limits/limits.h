@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a loaded limits file is inside. The loader makes it once; afterwards it is only read.
+ */
+#ifndef SPILE_LIMITS_LIMITS_H
+#define SPILE_LIMITS_LIMITS_H
+
+#include <spile/limits.h>
+
+#include "limits/network.h"
+
+typedef enum spile__key_kind {
+  SPILE__KEY_TENANT = 1,
+  SPILE__KEY_USER,
+  SPILE__KEY_API_KEY,
+  SPILE__KEY_IP,
+  SPILE__KEY_HEADER,
+  SPILE__KEY_ROUTE,
+  SPILE__KEY_GLOBAL,
+} spile__key_kind;
+
+typedef struct spile__key_part {
+  spile__key_kind kind;
+  const char *header; /* of a HEADER */
+} spile__key_part;
+
+/* Whose bucket: the first of these that the request has. */
+typedef struct spile__key_chain {
+  const spile__key_part *parts;
+  size_t n;
+} spile__key_chain;
+
+typedef struct spile__route_limit {
+  spile_limit *limit;
+  int64_t cost;
+  bool shadow;
+  bool always; /* of every request, not of the route's own entry */
+  spile__key_chain chain;
+} spile__route_limit;
+
+struct spile_route {
+  const char *text; /* as the file has it */
+  spile_route_word word;
+  size_t n;
+  const spile__route_limit *limits; /* the route's own, then those of every request; in force first, shadow last */
+};
+
+/* One entry of "skip": every member it has must match. */
+typedef struct spile__skip {
+  const char *route; /* NULL; else the text of a route, with globs */
+  bool has_network;
+  spile__network network;
+  const char *header; /* NULL; else its name … */
+  const char *value;  /* … and value; NULL: any */
+} spile__skip;
+
+/* Whether an entry of "skip" matches. */
+bool spile__limits_skips(const spile_limits *limits, const char *method, const char *path, const spile_caller *caller);
+
+#endif
