@@ -5,9 +5,12 @@
 #ifndef SPILE_LIMITS_LIMITS_H
 #define SPILE_LIMITS_LIMITS_H
 
+#include <stdatomic.h>
+
 #include <spile/limits.h>
 
 #include "limits/network.h"
+#include "limits/route.h"
 
 typedef enum spile__key_kind {
   SPILE__KEY_TENANT = 1,
@@ -39,7 +42,7 @@ typedef struct spile__route_limit {
 } spile__route_limit;
 
 struct spile_route {
-  const char *text; /* as the file has it */
+  const char *text; /* in its one spelling (route.h) */
   spile_route_word word;
   size_t n;
   const spile__route_limit *limits; /* the route's own, then those of every request; in force first, shadow last */
@@ -47,12 +50,41 @@ struct spile_route {
 
 /* One entry of "skip": every member it has must match. */
 typedef struct spile__skip {
-  const char *route; /* NULL; else the text of a route, with globs */
+  const char *route; /* NULL; else the text of a route, with globs: spile__route_matches */
   bool has_network;
   spile__network network;
   const char *header; /* NULL; else its name … */
   const char *value;  /* … and value; NULL: any */
 } spile__skip;
+
+/* Memory that is given back at once, when the last owner of the limits goes. */
+typedef struct spile__arena {
+  struct spile__arena_block *blocks;
+  size_t left; /* bytes of the first block */
+} spile__arena;
+
+/* The entries of one tier, or of "limits" itself. */
+typedef struct spile__tier {
+  const char *name; /* NULL: the base */
+  spile__table table;
+  spile_route *routes; /* in the order of the file */
+  size_t route_count;
+  const spile_route *fallback; /* `default`; NULL: this tier has none */
+} spile__tier;
+
+struct spile_limits {
+  atomic_uint owners;
+  spile__arena arena; /* holds all that follows, and this struct */
+  const char *key_prefix;
+  bool ignore_case; /* of the letters of paths */
+  const spile__skip *skips;
+  size_t skip_count;
+  spile__tier base;
+  spile__tier *tiers; /* by name, ascending */
+  size_t tier_count;
+  spile_limit **made; /* every limit of the file, each owned once */
+  size_t made_count;
+};
 
 /* Whether an entry of "skip" matches. */
 bool spile__limits_skips(const spile_limits *limits, const char *method, const char *path, const spile_caller *caller);

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Routes: their one spelling, and the table that finds the entry of a request.
+ *
+ * A route is METHOD and PATH with one space between. Requests and the file's entries are brought into one spelling
+ * before they are compared, so that no spelling that a router takes for the same path meets other limits:
+ *
+ *   - the method in capitals;
+ *   - the path up to '?' or '#';
+ *   - %41 is A: percent signs before letters, digits and - . _ ~ are undone, the digits of others in capitals;
+ *   - // is /, and the segments . and .. are resolved (RFC 3986, 5.2.4);
+ *   - no slash at the end, but for the path / itself;
+ *   - where the file says ignore_case, letters of the path are small.
+ *
+ * In a path of the file, `*` matches any run of bytes, slashes included; a path that ends in / and * matches the path
+ * before that slash as well, since a slash at the end makes no difference. A method is literal or `*`.
+ */
+#ifndef SPILE_LIMITS_ROUTE_H
+#define SPILE_LIMITS_ROUTE_H
+
+#include <spile/limits.h>
+
+/* The longest one spelling of a request that is compared. A longer one meets only `default`. */
+#define SPILE__ROUTE_LEN_MAX 8191
+
+typedef struct spile__route_text {
+  size_t len;
+  size_t method_len; /* the space stands behind it */
+  char bytes[SPILE__ROUTE_LEN_MAX + 1];
+} spile__route_text;
+
+/*
+ * Writes the one spelling of a request. `method` NULL: path is the whole text of a route.
+ * @return false: it is not METHOD PATH, or too long
+ */
+bool spile__route_spell(spile__route_text *out, const char *method, const char *path, bool ignore_case);
+
+/* Whether a request matches a route of the file, both in one spelling. */
+bool spile__route_text_matches(const char *pattern, const spile__route_text *request);
+
+/* The same for a request as it came. `pattern` is in its one spelling. */
+bool spile__route_matches(const spile_limits *limits, const char *pattern, const char *method, const char *path);
+
+/* ---- Entries with and without globs ---- */
+
+/* How specific an entry with globs is: twice its literal characters, space and '*' apart, and one more … */
+int spile__glob_weight(const char *pattern);
+
+/* Whether one request can match both, decided exactly. Both have a '*'. */
+bool spile__globs_meet(const char *a, const char *b);
+
+bool spile__is_glob(const char *pattern);
+
+typedef struct spile__table_slot {
+  const spile_route *route; /* NULL: empty */
+  uint64_t hash;
+} spile__table_slot;
+
+/* One character of the tree of globs. Children stand side by side, ascending. */
+typedef struct spile__glob_node {
+  uint32_t children;
+  uint16_t child_count;
+  uint8_t letter;
+  int32_t star; /* which star this is, counted from 0; -1: a literal character */
+  int32_t weight;
+  const spile_route *route; /* of the globs that end here; NULL: none */
+} spile__glob_node;
+
+typedef struct spile__table {
+  spile__table_slot *slots; /* of the exact entries */
+  size_t slot_count;        /* a power of two, at least twice the entries; 0: none */
+  spile__glob_node *nodes;  /* the first is the root; NULL: no globs */
+} spile__table;
+
+/* The exact entry of a text in its one spelling, or NULL. */
+const spile_route *spile__table_exact(const spile__table *table, const spile__route_text *request);
+
+/* The glob of most weight that matches, or NULL, and its weight. */
+const spile_route *spile__table_glob(const spile__table *table, const spile__route_text *request, int *weight);
+
+#endif
