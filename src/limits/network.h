@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* An address. IPv4 mapped into IPv6 is IPv4. */
+/* An address. IPv4 mapped into IPv6 (::ffff:0:0/96) is IPv4. */
 typedef struct spile__address {
   uint8_t bytes[16]; /* 4 or 16, network order; the rest 0 */
   bool is_v6;
@@ -22,8 +22,14 @@ typedef struct spile__network {
 
 #define SPILE__ADDRESS_TEXT_MAX 64
 
+/* Bits of an IPv6 address that make one caller, unless set: a host owns its whole /64. */
+#define SPILE__V6_PREFIX 64
+#define SPILE__V6_PREFIX_MIN 32
+#define SPILE__V6_PREFIX_MAX 128
+
 /*
- * Reads an address: "192.0.2.1", "2001:db8::1", also with spaces around it, in brackets, with a port or a zone.
+ * Reads an address: "192.0.2.1", "2001:db8::1", also with spaces around it, in brackets, with a port or a zone, which
+ * are dropped. The last group of an IPv6 address without brackets is no port.
  * @return false: it is not one
  */
 bool spile__address_parse(spile__address *out, const char *text, size_t len);
@@ -31,9 +37,13 @@ bool spile__address_parse(spile__address *out, const char *text, size_t len);
 /* Reads "10.0.0.0/8", "2001:db8::/32" or one address. @return false: it is not one, or has bits beyond its prefix */
 bool spile__network_parse(spile__network *out, const char *text, size_t len);
 
+/* IPv4 is in IPv4 networks alone, IPv6 in those of IPv6. */
 bool spile__network_has(const spile__network *network, const spile__address *address);
 
-/* Writes an address in its one spelling (RFC 5952), cut to `v6_prefix` bits and with "/PREFIX" where that cuts. */
+/*
+ * Writes an address in its one spelling (RFC 5952), cut to `v6_prefix` bits and with "/PREFIX" where that cuts. An IPv4
+ * address that IPv6 carries as a whole (64:ff9b::/96 of RFC 6052, the old ::/96) is written as IPv4.
+ */
 void spile__address_write(const spile__address *address, unsigned v6_prefix, char out[SPILE__ADDRESS_TEXT_MAX]);
 
 #endif
