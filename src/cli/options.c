@@ -7,6 +7,7 @@
 #include <spile/sys/store.h>
 
 #include "cli/output.h"
+#include "core/nearest.h"
 
 enum { TIMEOUT_DEFAULT_MS = 1000, TIMEOUT_MAX_MS = 3600000, TOP_DEFAULT = 10, TOP_MAX = 1000 };
 
@@ -29,51 +30,13 @@ enum { OPTION_COUNT = sizeof(option_table) / sizeof(option_table[0]) };
 
 /* ---- Names ---- */
 
-enum { NAME_LEN_MAX = 24 };
-
-/* The least number of letters to insert, drop, change or swap with their neighbour to make `b` of `a`. */
-static size_t name_distance(const char *a, size_t a_len, const char *b, size_t b_len) {
-  size_t rows[NAME_LEN_MAX + 1][NAME_LEN_MAX + 1];
-  for (size_t i = 0; i <= a_len; i++) {
-    for (size_t j = 0; j <= b_len; j++) {
-      if (i == 0 || j == 0) {
-        rows[i][j] = i + j;
-        continue;
-      }
-      size_t best = rows[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      if (rows[i - 1][j] + 1 < best)
-        best = rows[i - 1][j] + 1;
-      if (rows[i][j - 1] + 1 < best)
-        best = rows[i][j - 1] + 1;
-      bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-      if (swapped && rows[i - 2][j - 2] + 1 < best)
-        best = rows[i - 2][j - 2] + 1;
-      rows[i][j] = best;
-    }
-  }
-  return rows[a_len][b_len];
-}
-
-static size_t name_len_cut(size_t len) {
-  return len < NAME_LEN_MAX ? len : NAME_LEN_MAX;
-}
-
 const char *nearest_name(const char *word, size_t word_len, const char *const *names, size_t n) {
-  const char *nearest = names[0];
-  size_t least = SIZE_MAX;
-  for (size_t i = 0; i < n; i++) {
-    size_t distance = name_distance(word, name_len_cut(word_len), names[i], name_len_cut(strlen(names[i])));
-    if (distance < least) {
-      least = distance;
-      nearest = names[i];
-    }
-  }
-  return nearest;
+  return spile__nearest(word, word_len, names, n, NULL);
 }
 
 bool is_showable(const char *word, size_t len) {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-";
-  return len <= NAME_LEN_MAX && strspn(word, letters) >= len;
+  return len <= SPILE__NEAREST_LEN_MAX && strspn(word, letters) >= len;
 }
 
 /* ---- Values ---- */
