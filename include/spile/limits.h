@@ -31,7 +31,7 @@ typedef struct spile_fault {
   const char *file;   /* as given to the loader */
   int line;           /* counted from 1 … */
   int column;         /* … in bytes */
-  const char *path;   /* where in the document, such as limits["POST /search"].capacity; "" for a syntax error */
+  const char *path;   /* where in the document, such as limits["POST /search"].capacity; "" for the file as a whole */
   const char *what;   /* what is wrong, without a line end */
   const char *advice; /* what to write; "" where nothing can be said */
 } spile_fault;
@@ -97,8 +97,13 @@ typedef enum spile_route_word {
  * The most specific entry for a request: exact, then the glob with the most literal characters, then `default`; at
  * equal specificity the tier's.
  *
+ * Both sides are brought into one spelling first: the method in capitals, the path without query, with its percent
+ * signs undone where they mean nothing (%41 is A), // as /, . and .. resolved and no slash at the end; with
+ * "ignore_case": true in the file letters of paths are small. A path whose one spelling is longer than 8,000 bytes
+ * meets `default`.
+ *
  * @param method  such as "POST"; NULL: `path` is the whole text of a route, such as "POST /search"
- * @param path    the path, or the pattern that the server's router matched; a query is not part of it
+ * @param path    the path, or the pattern that the server's router matched; a query does not matter
  * @param tier    NULL or a name that the file does not have: the base limits alone
  * @return never NULL, as a file has a `default`
  * Allocates nothing. Thread-safety: safe.
@@ -106,7 +111,7 @@ typedef enum spile_route_word {
 const spile_route *spile_limits_find(const spile_limits *limits, const char *method, const char *path,
                                      const char *tier) SPILE_MUST_USE;
 
-/** The text of the entry as the file has it ("POST /search", "default"), and its word. */
+/** The text of the entry in its one spelling ("POST /search", "default"), which names its buckets; and its word. */
 const char *spile_route_text(const spile_route *route);
 int spile_route_word_of(const spile_route *route);
 
@@ -114,7 +119,8 @@ int spile_route_word_of(const spile_route *route);
 #define SPILE_ROUTE_LIMITS_MAX 16
 size_t spile_route_count(const spile_route *route);
 
-/** The limit at `index` and the cost of one request under it. @return NULL: index is out of range */
+/** The limit at `index`, the cost of one request under it, and whether it is only watched; both may be NULL. Those in
+ * force come first. @return NULL: index is out of range */
 const spile_limit *spile_route_limit(const spile_route *route, size_t index, int64_t *cost, bool *shadow);
 
 /* ---- Asking by a limits file ---- */

@@ -10,7 +10,7 @@
 #include "core/checked.h"
 #include "core/text.h"
 
-static int limit_new(spile_limit **out, const spile__limit_text *text, int64_t timeout_ms, spile_error *error) {
+int spile__limit_new(spile_limit **out, const spile__limit_text *text, int64_t timeout_ms, spile_error *error) {
   spile_shape shape;
   int result = spile__shape_make(&shape, text->capacity, text->refill_tokens, text->refill_period_ms, 0, error);
   if (result != SPILE_OK)
@@ -45,7 +45,7 @@ int spile_limit_parse(spile_limit **out, const char *text, spile_error *error) {
     return spile__fail(error, SPILE_EINVAL, "the text of the limit is NULL", NULL);
   spile__limit_text parsed;
   int result = spile__limit_parse(&parsed, text, error);
-  return result == SPILE_OK ? limit_new(out, &parsed, 0, error) : result;
+  return result == SPILE_OK ? spile__limit_new(out, &parsed, 0, error) : result;
 }
 
 int spile_limit_create(spile_limit **out, const spile_limit_def *def, spile_error *error) {
@@ -72,7 +72,7 @@ int spile_limit_create(spile_limit **out, const spile_limit_def *def, spile_erro
   if (def->name != NULL && (text.name_len < 1 || text.name_len > SPILE_NAME_LEN_MAX))
     return spile__fail(error, SPILE_ECONFIG, "the name has # bytes; it must have 1 to 255",
                        (int64_t[]){(int64_t)text.name_len});
-  return limit_new(out, &text, def->timeout_ms, error);
+  return spile__limit_new(out, &text, def->timeout_ms, error);
 }
 
 spile_limit *spile_limit_ref(spile_limit *limit) {

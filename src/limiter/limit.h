@@ -12,4 +12,10 @@ struct spile_limit {
   char name[];
 };
 
+/*
+ * Makes a limit of numbers and words whose single ranges are checked already; the bounds of the whole are checked here.
+ * @return SPILE_OK; SPILE_ECONFIG; SPILE_ENOMEM
+ */
+int spile__limit_new(spile_limit **out, const spile__limit_text *text, int64_t timeout_ms, spile_error *error);
+
 #endif

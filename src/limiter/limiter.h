@@ -6,6 +6,8 @@
 
 #include <spile/sys/store.h>
 
+#include "backends/backends.h"
+#include "limiter/slot.h"
 #include "limiter/watch.h"
 
 /* Counters are spread over cache lines, one per thread as far as they go, so that counting never makes threads wait. */
@@ -39,6 +41,8 @@ struct spile_limiter {
   spile_on_store_error on_store_error; /* DEFAULT: each limit's own */
   spile_env env;
   spile__watch *watch; /* NULL: nothing is told of takes but by the counters below */
+  char key_prefix[SPILE__KEY_PREFIX_LEN_MAX + 1];
+  spile__slot limits; /* the limits file in force; a spile_limits */
   limiter_logged logged[SPILE_REASONS_MAX];
   limiter_counts counts[LIMITER_STRIPES];
 };

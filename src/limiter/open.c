@@ -70,8 +70,13 @@ static void env_from(spile_env *env, const spile_options *options) {
   }
 }
 
+static const char *key_prefix_of(const spile_options *options) {
+  return options->key_prefix != NULL ? options->key_prefix : "rl";
+}
+
 static void limiter_free(spile_limiter *limiter) {
   spile__watch_close(limiter->watch);
+  spile__slot_finish(&limiter->limits);
   limiter->env.allocate(limiter->env.allocate_user, limiter, 0);
 }
 
@@ -91,6 +96,9 @@ static int limiter_new(spile_limiter **out, const spile_options *options, spile_
   limiter->now_ms = options->now_ms;
   limiter->sleep_ms = options->sleep_ms;
   limiter->clock = options->clock;
+  const char *prefix = key_prefix_of(options);
+  memcpy(limiter->key_prefix, prefix, strlen(prefix));
+  spile__slot_init(&limiter->limits);
   *out = limiter;
   return SPILE_OK;
 }
@@ -144,7 +152,7 @@ static void config_from(spile__store_config *config, spile_env *env, const char 
   *config = (spile__store_config){
       .address = address,
       .env = env,
-      .key_prefix = options->key_prefix != NULL ? options->key_prefix : "rl",
+      .key_prefix = key_prefix_of(options),
       .given_time = options->now_ms != NULL,
       .timeout_ms = options->timeout_ms,
       .connections = options->connections > 0 ? options->connections : CONNECTIONS_DEFAULT,

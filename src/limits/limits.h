@@ -9,6 +9,7 @@
 
 #include <spile/limits.h>
 
+#include "limits/arena.h"
 #include "limits/network.h"
 #include "limits/route.h"
 
@@ -57,12 +58,6 @@ typedef struct spile__skip {
   const char *value;  /* … and value; NULL: any */
 } spile__skip;
 
-/* Memory that is given back at once, when the last owner of the limits goes. */
-typedef struct spile__arena {
-  struct spile__arena_block *blocks;
-  size_t left; /* bytes of the first block */
-} spile__arena;
-
 /* The entries of one tier, or of "limits" itself. */
 typedef struct spile__tier {
   const char *name; /* NULL: the base */
@@ -74,7 +69,8 @@ typedef struct spile__tier {
 
 struct spile_limits {
   atomic_uint owners;
-  spile__arena arena; /* holds all that follows, and this struct */
+  spile__arena arena; /* holds what follows, but for "made" */
+  uint64_t hash_key[2];
   const char *key_prefix;
   bool ignore_case; /* of the letters of paths */
   const spile__skip *skips;
@@ -85,6 +81,12 @@ struct spile_limits {
   spile_limit **made; /* every limit of the file, each owned once */
   size_t made_count;
 };
+
+/* Frees limits that nobody owns. */
+void spile__limits_free(spile_limits *limits);
+
+/* Frees limits that nobody owns. */
+void spile__limits_free(spile_limits *limits);
 
 /* Whether an entry of "skip" matches. */
 bool spile__limits_skips(const spile_limits *limits, const char *method, const char *path, const spile_caller *caller);

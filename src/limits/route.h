@@ -20,7 +20,7 @@
 
 #include <spile/limits.h>
 
-/* The longest one spelling of a request that is compared. A longer one meets only `default`. */
+/* The longest request in one spelling that is compared. A longer one meets `default`. */
 #define SPILE__ROUTE_LEN_MAX 8191
 
 typedef struct spile__route_text {
@@ -41,15 +41,23 @@ bool spile__route_text_matches(const char *pattern, const spile__route_text *req
 /* The same for a request as it came. `pattern` is in its one spelling. */
 bool spile__route_matches(const spile_limits *limits, const char *pattern, const char *method, const char *path);
 
-/* ---- Entries with and without globs ---- */
-
-/* How specific an entry with globs is: twice its literal characters, space and '*' apart, and one more … */
-int spile__glob_weight(const char *pattern);
-
-/* Whether one request can match both, decided exactly. Both have a '*'. */
-bool spile__globs_meet(const char *a, const char *b);
+/* ---- Globs: routes with a '*', in their one spelling ---- */
 
 bool spile__is_glob(const char *pattern);
+
+/* How specific a glob is: its literal characters, the space between method and path apart. */
+int spile__glob_weight(const char *pattern);
+
+/* How much of a glob is one that it implies: "* /a" of one that goes on with a slash and a star. 0: none. */
+size_t spile__glob_implied_len(const char *pattern);
+
+/* Whether one request can match both, decided exactly. */
+bool spile__globs_meet(const char *a, const char *b);
+
+/* ---- The table ---- */
+
+/* The most stars that the globs of one table may have together: a search marks those it has been to. */
+#define SPILE__STARS_MAX 4096
 
 typedef struct spile__table_slot {
   const spile_route *route; /* NULL: empty */
@@ -58,24 +66,36 @@ typedef struct spile__table_slot {
 
 /* One character of the tree of globs. Children stand side by side, ascending. */
 typedef struct spile__glob_node {
+  const spile_route *route; /* of the glob that ends here; NULL: none does */
+  int32_t weight;           /* twice the glob's, and one more for one that is not implied by another */
+  int32_t star;             /* which '*' this is, counted from 0; -1: a literal character */
   uint32_t children;
   uint16_t child_count;
   uint8_t letter;
-  int32_t star; /* which star this is, counted from 0; -1: a literal character */
-  int32_t weight;
-  const spile_route *route; /* of the globs that end here; NULL: none */
 } spile__glob_node;
 
 typedef struct spile__table {
+  const uint64_t *hash_key; /* two words, drawn at random: a file cannot choose texts that collide */
   spile__table_slot *slots; /* of the exact entries */
   size_t slot_count;        /* a power of two, at least twice the entries; 0: none */
   spile__glob_node *nodes;  /* the first is the root; NULL: no globs */
+  size_t star_count;
 } spile__table;
 
-/* The exact entry of a text in its one spelling, or NULL. */
+struct spile__arena;
+
+/*
+ * Makes the table of some entries, whose texts are in their one spelling, no two alike and with SPILE__STARS_MAX stars
+ * at most.
+ * @return false: out of memory
+ */
+bool spile__table_make(spile__table *table, struct spile__arena *arena, const uint64_t *hash_key,
+                       const spile_route *const *routes, size_t n);
+
+/* The exact entry of a request, or NULL. */
 const spile_route *spile__table_exact(const spile__table *table, const spile__route_text *request);
 
-/* The glob of most weight that matches, or NULL, and its weight. */
+/* The glob of most weight that matches, or NULL; of two tables that of more `weight` is the more specific. */
 const spile_route *spile__table_glob(const spile__table *table, const spile__route_text *request, int *weight);
 
 #endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A loaded limits file as those who ask see it: its owners, and the entry of a request.
+ */
+#include "limits/limits.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Owners ---- */
+
+void spile__limits_free(spile_limits *limits) {
+  for (size_t i = 0; i < limits->made_count; i++)
+    spile_limit_unref(limits->made[i]);
+  free(limits->made);
+  spile__arena_finish(&limits->arena);
+  free(limits);
+}
+
+spile_limits *spile_limits_ref(spile_limits *limits) {
+  if (limits != NULL)
+    atomic_fetch_add_explicit(&limits->owners, 1, memory_order_relaxed);
+  return limits;
+}
+
+void spile_limits_unref(spile_limits *limits) {
+  if (limits != NULL && atomic_fetch_sub_explicit(&limits->owners, 1, memory_order_acq_rel) == 1)
+    spile__limits_free(limits);
+}
+
+const char *spile_limits_key_prefix(const spile_limits *limits) {
+  return limits->key_prefix;
+}
+
+/* ---- Finding ---- */
+
+static const spile__tier *tier_find(const spile_limits *limits, const char *name) {
+  size_t from = 0;
+  size_t to = name != NULL ? limits->tier_count : 0;
+  while (from < to) {
+    size_t middle = from + (to - from) / 2;
+    int order = strcmp(limits->tiers[middle].name, name);
+    if (order == 0)
+      return &limits->tiers[middle];
+    if (order < 0)
+      from = middle + 1;
+    else
+      to = middle;
+  }
+  return NULL;
+}
+
+/* The entry that is written for this request, or NULL. */
+static const spile_route *route_find(const spile_limits *limits, const spile__tier *tier,
+                                     const spile__route_text *request) {
+  const spile_route *route = tier != NULL ? spile__table_exact(&tier->table, request) : NULL;
+  if (route == NULL)
+    route = spile__table_exact(&limits->base.table, request);
+  if (route != NULL)
+    return route;
+  int base_weight;
+  int tier_weight = -1;
+  const spile_route *base_route = spile__table_glob(&limits->base.table, request, &base_weight);
+  const spile_route *tier_route = tier != NULL ? spile__table_glob(&tier->table, request, &tier_weight) : NULL;
+  return tier_route != NULL && tier_weight >= base_weight ? tier_route : base_route;
+}
+
+const spile_route *spile_limits_find(const spile_limits *limits, const char *method, const char *path,
+                                     const char *tier_name) {
+  const spile__tier *tier = tier_find(limits, tier_name);
+  const spile_route *route = NULL;
+  spile__route_text request;
+  if (spile__route_spell(&request, method, path, limits->ignore_case))
+    route = route_find(limits, tier, &request);
+  if (route != NULL)
+    return route;
+  return tier != NULL && tier->fallback != NULL ? tier->fallback : limits->base.fallback;
+}
+
+/* ---- Entries ---- */
+
+const char *spile_route_text(const spile_route *route) {
+  return route->text;
+}
+
+int spile_route_word_of(const spile_route *route) {
+  return (int)route->word;
+}
+
+size_t spile_route_count(const spile_route *route) {
+  return route->n;
+}
+
+const spile_limit *spile_route_limit(const spile_route *route, size_t index, int64_t *cost, bool *shadow) {
+  if (index >= route->n)
+    return NULL;
+  if (cost != NULL)
+    *cost = route->limits[index].cost;
+  if (shadow != NULL)
+    *shadow = route->limits[index].shadow;
+  return route->limits[index].limit;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * "skip": requests that are exempt from every limit.
+ */
+#include <string.h>
+
+#include "limits/limits.h"
+
+/* The value of a header, or NULL: the request has none, or nobody can say. */
+static const char *header_of(const spile_caller *caller, const char *name) {
+  return caller->header != NULL ? caller->header(caller->header_user, name) : NULL;
+}
+
+static bool skip_matches(const spile_limits *limits, const spile__skip *skip, const char *method, const char *path,
+                         const spile_caller *caller) {
+  if (skip->route != NULL && !spile__route_matches(limits, skip->route, method, path))
+    return false;
+  if (skip->has_network) {
+    spile__address address;
+    if (caller->ip == NULL || !spile__address_parse(&address, caller->ip, strlen(caller->ip)) ||
+        !spile__network_has(&skip->network, &address))
+      return false;
+  }
+  if (skip->header == NULL)
+    return true;
+  const char *value = header_of(caller, skip->header);
+  return value != NULL && (skip->value == NULL || strcmp(value, skip->value) == 0);
+}
+
+bool spile__limits_skips(const spile_limits *limits, const char *method, const char *path, const spile_caller *caller) {
+  for (size_t i = 0; i < limits->skip_count; i++) {
+    if (skip_matches(limits, &limits->skips[i], method, path, caller))
+      return true;
+  }
+  return false;
+}
