@@ -63,6 +63,14 @@ static const struct {
      "                  ip, method, path, status and request (METHOD PATH PROTOCOL in one)\n"
      "  --top N         rows of each table, 0 to 1000 (default 10)\n"
      "  --json          the summary as one JSON object\n"},
+    {"check", check_run, OPTION_EXPLAIN | OPTION_TIER | OPTION_MARKDOWN | OPTION_JSON,
+     "usage: spile check FILE [option...]\n"
+     "Says every fault of a limits file with its place, and what the file means.\n\n"
+     "  --explain ROUTE what a request meets, in sentences, such as 'POST /search'\n"
+     "  --tier NAME     for callers of this tier\n"
+     "  --markdown      a table to publish\n"
+     "  --json          one JSON object a line: faults, then entries\n"
+     "\nExits 0 when the file can be loaded, warnings or not, 2 when it has errors.\n"},
     {"show", show_run, OPTION_STORE | OPTION_TIMEOUT | OPTION_JSON,
      "usage: spile show [--store URI] [KEY]\n"
      "Lists what is stored: key, limit, its numbers, what is left.\n\n" STORE_HELP TIMEOUT_HELP JSON_HELP},
@@ -86,6 +94,7 @@ static const char general_help[] = "usage: spile VERB [option...] [argument...]\
                                    "  clear KEY       make a bucket full again\n"
                                    "  simulate        decide a trace at its own times\n"
                                    "  replay          decide an access log\n"
+                                   "  check           find the faults of a limits file and explain it\n"
                                    "  show            list what is stored\n"
                                    "  repair          move a damaged LMDB file aside\n\n"
                                    "spile VERB --help tells a verb's options. spile --version tells the version.\n"

@@ -24,6 +24,8 @@ static const struct {
     {"simulated", OPTION_SIMULATED, VALUE_NONE}, {"by", OPTION_BY, VALUE_NEEDED},
     {"help", OPTION_HELP, VALUE_NONE},           {"on-error", OPTION_ON_ERROR, VALUE_NEEDED},
     {"fields", OPTION_FIELDS, VALUE_NEEDED},     {"top", OPTION_TOP, VALUE_NEEDED},
+    {"explain", OPTION_EXPLAIN, VALUE_NEEDED},   {"tier", OPTION_TIER, VALUE_NEEDED},
+    {"markdown", OPTION_MARKDOWN, VALUE_NONE},
 };
 
 enum { OPTION_COUNT = sizeof(option_table) / sizeof(option_table[0]) };
@@ -147,7 +149,14 @@ static int option_take(cli_options *out, cli_option option, const char *value) {
     return EXIT_ALLOWED;
   case OPTION_ON_ERROR:
     return on_error_parse(out, value);
+  case OPTION_EXPLAIN:
+    out->explain = value;
+    return EXIT_ALLOWED;
+  case OPTION_TIER:
+    out->tier = value;
+    return EXIT_ALLOWED;
   case OPTION_JSON:
+  case OPTION_MARKDOWN:
   case OPTION_SIMULATED:
   case OPTION_HELP:
     return EXIT_ALLOWED;

@@ -23,6 +23,9 @@ typedef enum cli_option {
   OPTION_ON_ERROR = 1 << 9,
   OPTION_FIELDS = 1 << 10,
   OPTION_TOP = 1 << 11,
+  OPTION_EXPLAIN = 1 << 12,
+  OPTION_TIER = 1 << 13,
+  OPTION_MARKDOWN = 1 << 14,
 } cli_option;
 
 typedef struct cli_options {
@@ -37,7 +40,9 @@ typedef struct cli_options {
   bool by_route;
   const char *fields; /* as given; NULL */
   int64_t top_count;  /* rows of a table, 0 to 1,000 */
-  char **arguments;   /* what is not an option */
+  const char *explain; /* a route */
+  const char *tier;
+  char **arguments; /* what is not an option */
   size_t argument_count;
 } cli_options;
 

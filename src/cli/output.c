@@ -19,17 +19,13 @@ static bool is_plain(unsigned char c) {
   return c >= 0x20 && c < 0x7f && c != '\\';
 }
 
-int message(int status, const char *format, ...) {
+/* One write, so that lines of several processes do not mix; a byte becomes four at most. */
+static void line_write(const char *before, const char *format, va_list args) {
   char text[1024];
-  va_list args;
-  va_start(args, format);
-  int len = vsnprintf(text, sizeof(text), format, args);
-  va_end(args);
-  if (len < 0)
-    return status;
-  /* One write, so that lines of several processes do not mix; a byte becomes four at most. */
+  if (vsnprintf(text, sizeof(text), format, args) < 0)
+    return;
   char line[sizeof(text) * 4 + 16];
-  size_t n = (size_t)snprintf(line, sizeof(line), "spile: ");
+  size_t n = (size_t)snprintf(line, sizeof(line), "%s", before);
   for (const char *c = text; *c != '\0'; c++) {
     if (is_plain((unsigned char)*c) || *c == '\\')
       line[n++] = *c;
@@ -38,7 +34,21 @@ int message(int status, const char *format, ...) {
   }
   line[n++] = '\n';
   (void)fwrite(line, 1, n, stderr);
+}
+
+int message(int status, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  line_write("spile: ", format, args);
+  va_end(args);
   return status;
+}
+
+void message_plain(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  line_write("", format, args);
+  va_end(args);
 }
 
 /* ---- Standard output ---- */

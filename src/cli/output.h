@@ -24,6 +24,9 @@ enum {
 /* Prints "spile: MESSAGE" as one line on standard error and returns `status`. */
 int message(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Prints a line on standard error that begins with something else: a fault with its place. */
+void message_plain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Prints to standard output, printf-style and as it is. */
 void output(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void output_bytes(const void *bytes, size_t len);

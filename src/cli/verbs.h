@@ -15,6 +15,7 @@ int simulate_run(const cli_options *options);
 int replay_run(const cli_options *options);
 int show_run(const cli_options *options);
 int repair_run(const cli_options *options);
+int check_run(const cli_options *options);
 
 /* One request for every --limit, all for one key. @return how many */
 size_t requests_make(spile_request *requests, const cli_options *options, const char *key, size_t key_len,

@@ -59,6 +59,9 @@ static void prefix_read(spile__reader *reader, const spile__node *node) {
 
 static void store_error_read(spile__reader *reader, const spile__node *node) {
   reader->on_store_error = SPILE_ON_STORE_ERROR_OPEN;
+  /* One that is misspelt is an error already. */
+  if (node == NULL && reader->faults.errors > 0)
+    return;
   if (node == NULL) {
     spile__fault_warning(&reader->faults, reader->document.nodes,
                          "write \"on_store_error\": \"open\", or \"closed\" or \"fail\"",
@@ -79,9 +82,9 @@ static void chain_default(spile__reader *reader) {
 
 static void all_read(spile__reader *reader, const spile__node *const *top) {
   chain_default(reader);
+  store_error_read(reader, top[TOP_ON_STORE_ERROR]);
   if (top[TOP_KEY_PREFIX] != NULL)
     prefix_read(reader, top[TOP_KEY_PREFIX]);
-  store_error_read(reader, top[TOP_ON_STORE_ERROR]);
   if (top[TOP_TIMEOUT_MS] != NULL)
     (void)spile__integer_read(reader, top[TOP_TIMEOUT_MS], "milliseconds", 1, SPILE__TIMEOUT_MAX_MS,
                               &reader->timeout_ms);
@@ -236,6 +239,7 @@ static void document_load(spile__reader *reader) {
     top[TOP_LIMITS] = root;
   else if (!spile__members_read(reader, root, top_names, TOP_COUNT, top))
     return;
+  bool misspelt = reader->faults.errors > 0;
   all_read(reader, top);
   if (top[TOP_NAMED] != NULL)
     named_read(reader, top[TOP_NAMED]);
@@ -243,7 +247,7 @@ static void document_load(spile__reader *reader) {
     always_read(reader, top[TOP_ALWAYS]);
   if (top[TOP_LIMITS] != NULL)
     spile__tier_read(reader, top[TOP_LIMITS], &reader->limits->base, true);
-  else
+  else if (!misspelt)
     spile__fault_error(&reader->faults, root, "write \"limits\": {\"default\": {...}}", "there is no \"limits\"");
   if (top[TOP_TIERS] != NULL)
     tiers_read(reader, top[TOP_TIERS]);

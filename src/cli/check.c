@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spile check: every fault of a limits file with its place, and what the file means.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/explain.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+
+typedef struct check {
+  bool json;
+  size_t errors;
+  size_t warnings;
+} check;
+
+/* FILE:LINE:COLUMN: PATH: WHAT; ADVICE, as compilers do, so that editors find the place. */
+static void fault_put(const spile_fault *fault) {
+  message_plain("%s:%d:%d: %s%s%s%s%s%s", fault->file, fault->line, fault->column,
+                fault->level == SPILE_FAULT_WARNING ? "warning: " : "", fault->path, fault->path[0] != '\0' ? ": " : "",
+                fault->what, fault->advice[0] != '\0' ? "; " : "", fault->advice);
+}
+
+static void fault_put_json(const spile_fault *fault) {
+  output("{\"level\":\"%s\",", fault->level == SPILE_FAULT_WARNING ? "warning" : "error");
+  output_json_member("file", fault->file, strlen(fault->file));
+  output(",\"line\":%d,\"column\":%d,", fault->line, fault->column);
+  output_json_member("path", fault->path, strlen(fault->path));
+  output(",");
+  output_json_member("what", fault->what, strlen(fault->what));
+  output(",");
+  output_json_member("advice", fault->advice, strlen(fault->advice));
+  output("}\n");
+}
+
+static void check_visit(void *user, const spile_fault *fault) {
+  check *c = user;
+  *(fault->level == SPILE_FAULT_WARNING ? &c->warnings : &c->errors) += 1;
+  if (c->json)
+    fault_put_json(fault);
+  else
+    fault_put(fault);
+}
+
+/* Whether the file has a tier of this name; else a message says which is the nearest. */
+static int tier_check(const spile_limits *limits, const char *tier) {
+  enum { NAMES_MAX = 100 };
+  const char *names[NAMES_MAX];
+  size_t n = 0;
+  for (size_t i = 0; i < limits->tier_count; i++) {
+    if (strcmp(limits->tiers[i].name, tier) == 0)
+      return EXIT_ALLOWED;
+    if (n < NAMES_MAX)
+      names[n++] = limits->tiers[i].name;
+  }
+  if (n == 0)
+    return message(EXIT_USAGE, "the file has no tiers; leave --tier out");
+  return message(EXIT_USAGE, "the file has no tier %s; the nearest is %s", tier,
+                 nearest_name(tier, strlen(tier), names, n));
+}
+
+static int check_show(const spile_limits *limits, const cli_options *options) {
+  bool json = options->given & OPTION_JSON;
+  if (!(options->given & OPTION_EXPLAIN)) {
+    if (options->given & OPTION_MARKDOWN)
+      explain_markdown(limits);
+    else if (json)
+      explain_json(limits);
+    else
+      explain_all(limits);
+    return EXIT_ALLOWED;
+  }
+  int status = options->tier != NULL ? tier_check(limits, options->tier) : EXIT_ALLOWED;
+  if (status != EXIT_ALLOWED)
+    return status;
+  const spile_route *route = spile_limits_find(limits, NULL, options->explain, options->tier);
+  if (json)
+    explain_json_route(limits, route);
+  else
+    explain_route(limits, route, options->explain, options->tier);
+  return EXIT_ALLOWED;
+}
+
+int check_run(const cli_options *options) {
+  if (options->argument_count != 1)
+    return message(EXIT_USAGE, "check takes one FILE; see spile check --help");
+  if ((options->given & OPTION_TIER) && !(options->given & OPTION_EXPLAIN))
+    return message(EXIT_USAGE, "--tier says for whom to explain a route; write --explain ROUTE as well");
+  if ((options->given & OPTION_MARKDOWN) && (options->given & (OPTION_JSON | OPTION_EXPLAIN)))
+    return message(EXIT_USAGE, "--markdown prints a table of all; write it without --json and --explain");
+
+  check c = {.json = options->given & OPTION_JSON};
+  spile_error error = {0};
+  spile_limits *limits;
+  int result = spile_limits_load(&limits, options->arguments[0], check_visit, &c, &error);
+  if (result == SPILE_ENOMEM)
+    return message(EXIT_STORE, "%s", error.message);
+  if (result == SPILE_ENOTSUP)
+    return message(EXIT_USAGE, "%s", error.message);
+  if (result != SPILE_OK) {
+    if (c.errors > 1 && !c.json)
+      (void)message(EXIT_USAGE, "%zu errors", c.errors);
+    return EXIT_USAGE;
+  }
+  int status = check_show(limits, options);
+  spile_limits_unref(limits);
+  return status;
+}
