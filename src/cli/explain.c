@@ -59,7 +59,7 @@ static void put_rate(const allowance *a) {
     int64_t ms;
   } units[] = {{"a second", 1000}, {"a minute", 60000}, {"an hour", 3600000}, {"a day", 86400000}};
   for (size_t i = 0; i < sizeof(units) / sizeof(units[0]) && !a->window; i++) {
-    if (a->count == 1 && a->period_ms > 1000 && a->period_ms != units[i].ms)
+    if (a->count == 1 && a->period_ms > 1000 && a->period_ms % 1000 == 0 && a->period_ms != units[i].ms)
       continue;
     int64_t count = spile__mul_saturate(a->count, units[i].ms);
     if (count == INT64_MAX || count < a->period_ms || count % a->period_ms != 0)

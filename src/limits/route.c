@@ -177,9 +177,14 @@ size_t spile__glob_implied_len(const char *pattern) {
   return implied.len > 0 ? (size_t)(path.bytes - pattern) + implied.len : 0;
 }
 
+/* The path that is a slash has no slash at its end besides. */
+static bool is_root(span path) {
+  return path.len == 1 && path.bytes[0] == '/';
+}
+
 static bool path_matches(span pattern, span path) {
   span implied = path_implied(pattern);
-  return span_matches(pattern, path) || (implied.len > 0 && span_matches(implied, path));
+  return span_matches(pattern, path) || (implied.len > 0 && !is_root(path) && span_matches(implied, path));
 }
 
 bool spile__route_text_matches(const char *pattern, const spile__route_text *request) {
@@ -246,7 +251,8 @@ bool spile__globs_meet(const char *a, const char *b) {
   for (size_t i = 0; i < 4; i++) {
     span a_one = a_paths[i / 2];
     span b_one = b_paths[i % 2];
-    if (a_one.len > 0 && b_one.len > 0 && spans_meet(a_one, b_one))
+    bool root = i > 0 && (is_root(a_one) || is_root(b_one));
+    if (a_one.len > 0 && b_one.len > 0 && !root && spans_meet(a_one, b_one))
       return true;
   }
   return false;

@@ -140,6 +140,12 @@ static void fault_set(spile__document_fault *fault, size_t at, const char *what,
  * but the first stands behind an opening bracket, a comma or a colon.
  */
 static bool text_bounded(const char *text, size_t len, spile__document_fault *fault) {
+  /* jansson passes over a NUL that follows a number. */
+  const char *nul = len > 0 ? memchr(text, '\0', len) : NULL;
+  if (nul != NULL) {
+    fault_set(fault, (size_t)(nul - text), "a NUL byte", "write JSON (RFC 8259)");
+    return false;
+  }
   size_t depth = 0;
   size_t values = 1;
   for (size_t at = 0; at < len;) {

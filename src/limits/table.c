@@ -171,12 +171,16 @@ typedef struct search {
   const spile__table *table;
   const char *text;
   size_t len;
+  bool is_root; /* the path is "/" */
   const spile_route *best;
   int weight;
   uint64_t seen[SPILE__STARS_MAX / 64]; /* stars that were gone into, one bit each */
 } search;
 
 static void search_offer(search *s, const spile__glob_node *node) {
+  /* "/" has no slash at its end besides, and meets nothing that is only implied. */
+  if (s->is_root && node->weight % 2 == 0)
+    return;
   if (node->route != NULL && node->weight > s->weight) {
     s->best = node->route;
     s->weight = node->weight;
@@ -238,6 +242,7 @@ const spile_route *spile__table_glob(const spile__table *table, const spile__rou
   s.table = table;
   s.text = request->bytes;
   s.len = request->len;
+  s.is_root = strcmp(request->bytes + request->method_len, " /") == 0;
   s.best = NULL;
   s.weight = -1;
   memset(s.seen, 0, (table->star_count + 63) / 64 * sizeof(s.seen[0]));

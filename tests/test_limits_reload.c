@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Exchanging the limits in force: as a whole, while takes run, and without a new bucket for anybody.
+ */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <spile/sys/store.h>
+#include <spile/testing.h>
+
+#include "limits/limits.h"
+#include "limits_text.h"
+#include "temp_dir.h"
+
+#define HOUR_MS INT64_C(3600000)
+
+#define FILE_WITH(search, other)                                                                        \
+  "{\"on_store_error\":\"closed\",\"limits\":{\"default\":{\"capacity\":" other ",\"refill\":\"1/s\"}," \
+  "\"POST /search\":{\"capacity\":" search ",\"refill\":\"1/h\"}}}"
+
+/* What a server does on a signal: a file that cannot be loaded leaves the old limits in force. */
+static int reload(spile_limiter *limiter, const char *text) {
+  limits_text *loaded = limits_text_of(text);
+  int result = loaded->result;
+  if (result == SPILE_OK)
+    cr_assert(eq(int, spile_set_limits(limiter, loaded->limits, NULL), SPILE_OK));
+  limits_text_finish(loaded);
+  return result;
+}
+
+/* One request for POST /search by the limits in force. */
+static int search_take(spile_limiter *limiter, spile_decision *decision) {
+  spile_limits *limits = spile_current_limits(limiter);
+  cr_assert(limits != NULL);
+  int64_t cost;
+  const spile_limit *limit = spile_route_limit(spile_limits_find(limits, "POST", "/search", NULL), 0, &cost, NULL);
+  int result = spile_take(limiter, limit, "ip=192.0.2.1", 12, cost, decision);
+  spile_limits_unref(limits);
+  return result;
+}
+
+static void expect_denied(spile_limiter *limiter, const char *when) {
+  spile_decision decision;
+  cr_assert(search_take(limiter, &decision) == SPILE_DENIED, "%s", when);
+  cr_assert(decision.retry_after_ms == HOUR_MS, "%s: %lld", when, (long long)decision.retry_after_ms);
+}
+
+static void reload_run(const char *uri) {
+  spile_fake_clock *clock = spile_fake_clock_new(INT64_C(1700000000000));
+  spile_options options = SPILE_OPTIONS_INIT;
+  options.now_ms = spile_fake_clock_now;
+  options.clock = clock;
+  spile_limiter *limiter;
+  spile_error error = {0};
+  cr_assert(spile_open(&limiter, uri, &options, &error) == SPILE_OK, "%s", error.message);
+  cr_assert(spile_current_limits(limiter) == NULL);
+  cr_assert(eq(int, reload(limiter, FILE_WITH("5", "60")), SPILE_OK));
+  spile_decision decision;
+  for (int i = 0; i < 5; i++)
+    cr_assert(eq(int, search_take(limiter, &decision), SPILE_ALLOWED));
+  expect_denied(limiter, "emptied");
+  cr_assert(eq(int, reload(limiter, FILE_WITH("5", "60")), SPILE_OK));
+  expect_denied(limiter, "the same file");
+  cr_assert(eq(int, reload(limiter, FILE_WITH("5", "61")), SPILE_OK));
+  expect_denied(limiter, "another route changed");
+  cr_assert(eq(int, reload(limiter, FILE_WITH("5.5", "61")), SPILE_ECONFIG));
+  expect_denied(limiter, "a broken file");
+  cr_assert(eq(int, reload(limiter, FILE_WITH("10", "61")), SPILE_OK));
+  expect_denied(limiter, "more capacity");
+  spile_fake_clock_advance(clock, HOUR_MS);
+  cr_assert(eq(int, search_take(limiter, &decision), SPILE_ALLOWED));
+  cr_assert(eq(i64, decision.capacity, 10));
+  cr_assert(eq(int, spile_set_limits(limiter, NULL, NULL), SPILE_OK));
+  cr_assert(spile_current_limits(limiter) == NULL);
+  spile_close(limiter);
+  spile_fake_clock_free(clock);
+}
+
+Test(limits_reload, CONF_04_a_reload_keeps_the_buckets_of_the_memory_store) {
+  reload_run("memory:");
+}
+
+Test(limits_reload, CONF_04_a_reload_keeps_the_buckets_of_an_lmdb_store) {
+  char directory[TEMP_DIR_LEN];
+  char uri[TEMP_DIR_LEN + 16];
+  spile_limiter *limiter;
+  temp_dir_make(directory);
+  (void)snprintf(uri, sizeof(uri), "lmdb:%s/store", directory);
+  int built = spile_open(&limiter, uri, NULL, NULL);
+  if (built == SPILE_OK) {
+    spile_close(limiter);
+    reload_run(uri);
+  }
+  /* A build without LMDB says so, and has nothing to keep. */
+  cr_assert(built == SPILE_OK || built == SPILE_ENOTSUP);
+  temp_dir_remove(directory);
+}
+
+Test(limits_reload, a_limiter_of_another_prefix_does_not_take_them) {
+  spile_limits *limits = limits_of("{\"key_prefix\":\"shop\",\"on_store_error\":\"open\",\"limits\":{\"default\":"
+                                   "\"unlimited\"}}");
+  spile_options options = SPILE_OPTIONS_INIT;
+  spile_limiter *limiter;
+  spile_error error = {0};
+  cr_assert(eq(int, spile_open(&limiter, "memory:", &options, NULL), SPILE_OK));
+  cr_assert(eq(int, spile_set_limits(limiter, limits, &error), SPILE_ECONFIG));
+  cr_assert(strstr(error.message, "\"shop\"") != NULL && strstr(error.message, "\"rl\"") != NULL, "%s", error.message);
+  cr_assert(spile_current_limits(limiter) == NULL);
+  spile_close(limiter);
+  options.key_prefix = spile_limits_key_prefix(limits);
+  cr_assert(eq(int, spile_open(&limiter, "memory:", &options, NULL), SPILE_OK));
+  cr_assert(eq(int, spile_set_limits(limiter, limits, NULL), SPILE_OK));
+  spile_limits *current = spile_current_limits(limiter);
+  cr_assert(current == limits);
+  spile_limits_unref(current);
+  cr_assert(eq(int, spile_set_limits(NULL, limits, NULL), SPILE_EINVAL));
+  cr_assert(spile_current_limits(NULL) == NULL);
+  /* The limiter owns them until it is closed. */
+  spile_limits_unref(limits);
+  current = spile_current_limits(limiter);
+  cr_assert(eq(str, (char *)(uintptr_t)entry_of(current, "GET", "/", NULL), "default"));
+  spile_limits_unref(current);
+  spile_close(limiter);
+}
+
+Test(limits_reload, a_forked_child_has_none_and_sets_none) {
+  spile_limits *limits = limits_of(FILE_WITH("5", "60"));
+  spile_limiter *limiter;
+  cr_assert(eq(int, spile_open(&limiter, "memory:", NULL, NULL), SPILE_OK));
+  cr_assert(eq(int, spile_set_limits(limiter, limits, NULL), SPILE_OK));
+  pid_t child = fork();
+  if (child == 0) {
+    bool right = spile_current_limits(limiter) == NULL && spile_set_limits(limiter, limits, NULL) == SPILE_EFORK;
+    _exit(right ? 0 : 1);
+  }
+  int status = 0;
+  cr_assert(child > 0 && waitpid(child, &status, 0) == child);
+  cr_assert(eq(int, status, 0));
+  spile_close(limiter);
+  spile_limits_unref(limits);
+}
+
+/* ---- While takes run ---- */
+
+enum { READERS = 3, EXCHANGES = 400 };
+
+typedef struct race {
+  spile_limiter *limiter;
+  atomic_bool stop;
+  atomic_size_t takes;
+  atomic_size_t wrong;
+} race;
+
+/* Each file says the same in both of its entries, so a mixture of two files would show. */
+static void *reader_run(void *user) {
+  race *r = user;
+  do {
+    spile_limits *limits = spile_current_limits(r->limiter);
+    const spile_route *search = spile_limits_find(limits, "POST", "/search", NULL);
+    const spile_route *other = spile_limits_find(limits, "GET", "/", NULL);
+    const spile_limit *limit = spile_route_limit(search, 0, NULL, NULL);
+    bool same = spile_limit_capacity(limit) == spile_limit_capacity(spile_route_limit(other, 0, NULL, NULL));
+    int result = spile_take(r->limiter, limit, "k", 1, 0, NULL);
+    atomic_fetch_add(&r->wrong, same && result == SPILE_ALLOWED ? 0 : 1);
+    atomic_fetch_add(&r->takes, 1);
+    spile_limits_unref(limits);
+  } while (!atomic_load(&r->stop));
+  return NULL;
+}
+
+Test(limits_reload, limits_are_exchanged_as_a_whole_while_takes_run) {
+  race r = {.takes = 0};
+  pthread_t threads[READERS];
+  cr_assert(eq(int, spile_open(&r.limiter, "memory:", NULL, NULL), SPILE_OK));
+  cr_assert(eq(int, reload(r.limiter, FILE_WITH("5", "5")), SPILE_OK));
+  for (size_t i = 0; i < READERS; i++)
+    cr_assert(eq(int, pthread_create(&threads[i], NULL, reader_run, &r), 0));
+  for (int i = 0; i < EXCHANGES; i++) {
+    cr_assert(eq(int, reload(r.limiter, i % 2 == 0 ? FILE_WITH("7", "7") : FILE_WITH("9", "9")), SPILE_OK));
+    cr_assert(eq(int, reload(r.limiter, FILE_WITH("7", "0")), SPILE_ECONFIG));
+  }
+  /* Every reader has been in between, however the machine is loaded. */
+  while (atomic_load(&r.takes) < READERS * 100)
+    (void)usleep(1000);
+  atomic_store(&r.stop, true);
+  for (size_t i = 0; i < READERS; i++)
+    cr_assert(eq(int, pthread_join(threads[i], NULL), 0));
+  cr_assert(eq(sz, atomic_load(&r.wrong), 0));
+  spile_close(r.limiter);
+}

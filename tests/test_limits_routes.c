@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which entry a request meets: one spelling for each route, and the most specific entry, compared with slow models
+ * that try everything.
+ */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "limits/limits.h"
+#include "limits_text.h"
+
+static uint64_t random_state = 1;
+
+/* xorshift64*: the same sequence everywhere. */
+static unsigned draw(unsigned n) {
+  random_state ^= random_state >> 12;
+  random_state ^= random_state << 25;
+  random_state ^= random_state >> 27;
+  return (unsigned)((random_state * UINT64_C(2685821657736338717)) >> 33) % n;
+}
+
+/* ---- One spelling ---- */
+
+typedef struct spelling_row {
+  const char *method;
+  const char *path;
+  const char *spelled; /* NULL: it is no route */
+} spelling_row;
+
+static const spelling_row spellings[] = {
+    {"POST", "/api/search", "POST /api/search"},
+    {"post", "/api/search/", "POST /api/search"},
+    {"Post", "//api//search", "POST /api/search"},
+    {"POST", "/api/./search", "POST /api/search"},
+    {"POST", "/api/search?x=1", "POST /api/search"},
+    {"POST", "/api/search#x", "POST /api/search"},
+    {"POST", "/api/x/../search", "POST /api/search"},
+    {"POST", "/../../api/search/.", "POST /api/search"},
+    {"POST", "/api/search/x/..", "POST /api/search"},
+    {"POST", "/api/%73earch", "POST /api/search"},
+    {"POST", "/%61pi/se%41rch", "POST /api/seArch"},
+    {"POST", "/api/%2e/search", "POST /api/search"},
+    {"POST", "/api/x/%2E%2e/search", "POST /api/search"},
+    {"POST", "/api%2fsearch", "POST /api%2Fsearch"},
+    {"POST", "/api%2Fsearch", "POST /api%2Fsearch"},
+    {"POST", "/a%", "POST /a%"},
+    {"POST", "/a%4", "POST /a%4"},
+    {"POST", "/a%zz", "POST /a%zz"},
+    {"POST", "/a%25b", "POST /a%25b"},
+    {"POST", "/...", "POST /..."},
+    {"POST", "/.a/..b", "POST /.a/..b"},
+    {"GET", "/", "GET /"},
+    {"GET", "//", "GET /"},
+    {"GET", "/.", "GET /"},
+    {"GET", "/?", "GET /"},
+    {"OPTIONS", "*", "OPTIONS *"},
+    {NULL, "get  /a/", "GET /a"},
+    {NULL, " get\t/a b/ ", "GET /a b"},
+    {NULL, "* /api/*", "* /api/*"},
+    {NULL, "GET", NULL},
+    {NULL, "GET ", NULL},
+    {NULL, "", NULL},
+    {NULL, "GET a", NULL},
+    {"", "/a", NULL},
+    {"GET POST", "/a", NULL},
+    {"GET", "", NULL},
+    {"GET", "a", NULL},
+    {"GET", "?", NULL},
+};
+
+Test(limits_routes, HTTP_08_a_path_has_one_spelling) {
+  for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
+    const spelling_row *row = &spellings[i];
+    spile__route_text text;
+    bool route = spile__route_spell(&text, row->method, row->path, false);
+    cr_assert(eq(int, route, row->spelled != NULL), "%s", row->path);
+    if (!route)
+      continue;
+    cr_assert(strcmp(text.bytes, row->spelled) == 0, "%s: %s", row->path, text.bytes);
+    cr_assert(eq(sz, text.len, strlen(row->spelled)));
+    cr_assert(eq(sz, text.method_len, strcspn(row->spelled, " ")));
+    spile__route_text again;
+    cr_assert(spile__route_spell(&again, NULL, text.bytes, false) && strcmp(again.bytes, text.bytes) == 0,
+              "%s becomes %s", text.bytes, again.bytes);
+  }
+}
+
+Test(limits_routes, HTTP_08_letters_of_a_path_are_alike_where_the_file_says_so) {
+  spile_limits *limits =
+      limits_of("{\"on_store_error\":\"open\",\"ignore_case\":true,\"limits\":{\"default\":\"unlimited\","
+                "\"POST /API/search\":\"blocked\",\"GET /Files/*\":\"blocked\"}}");
+  cr_assert(eq(str, (char *)(uintptr_t)entry_of(limits, "POST", "/api/SEARCH/", NULL), "POST /api/search"));
+  cr_assert(eq(str, (char *)(uintptr_t)entry_of(limits, "POST", "/api/%53earch/", NULL), "POST /api/search"));
+  cr_assert(eq(str, (char *)(uintptr_t)entry_of(limits, "get", "/FILES/X", NULL), "GET /files/*"));
+  spile_limits_unref(limits);
+}
+
+Test(limits_routes, a_path_as_long_as_can_be_is_compared_and_a_longer_one_meets_default) {
+  spile_limits *limits = limits_of("{\"on_store_error\":\"open\",\"limits\":{\"default\":\"unlimited\","
+                                   "\"GET /a/*/z\":\"blocked\"}}");
+  char *path = malloc(20001);
+  cr_assert(path != NULL);
+  /* "GET " and the path are SPILE__ROUTE_LEN_MAX bytes. */
+  for (size_t len = SPILE__ROUTE_LEN_MAX - 4; len <= SPILE__ROUTE_LEN_MAX - 3; len++) {
+    memset(path, 'x', len);
+    memcpy(path, "/a/", 3);
+    memcpy(path + len - 2, "/z", 3);
+    bool fits = len == SPILE__ROUTE_LEN_MAX - 4;
+    cr_assert(strcmp(entry_of(limits, "GET", path, NULL), fits ? "GET /a/*/z" : "default") == 0, "%zu", len);
+  }
+  /* What is left out of the one spelling does not count. */
+  memset(path, '/', 20000);
+  memcpy(path + 10000, "a/", 2);
+  memcpy(path + 19990, "b//z//////", 11);
+  cr_assert(eq(str, (char *)(uintptr_t)entry_of(limits, "GET", path, NULL), "GET /a/*/z"));
+  free(path);
+  spile_limits_unref(limits);
+}
+
+/* ---- The most specific ---- */
+
+Test(limits_routes, exact_comes_before_globs_and_the_longest_glob_before_default) {
+  spile_limits *limits = limits_of(
+      "{\"on_store_error\":\"open\",\"limits\":{\"default\":\"unlimited\",\"* /api/*\":\"blocked\",\"GET /api/*\":"
+      "\"blocked\",\"* /api/users/*\":\"blocked\",\"GET /api/users/me\":\"blocked\",\"* /api/*/m\":\"blocked\","
+      "\"* *.php\":\"blocked\"},\"tiers\":{\"pro\":{\"GET /api/users/me\":\"unlimited\",\"* /api/*\":\"unlimited\","
+      "\"default\":\"blocked\"}}}");
+  static const struct {
+    const char *method;
+    const char *path;
+    const char *tier;
+    const char *entry;
+    int word;
+  } rows[] = {
+      {"GET", "/api/users/me", NULL, "GET /api/users/me", SPILE_ROUTE_BLOCKED},
+      {"GET", "/api/users/me", "pro", "GET /api/users/me", SPILE_ROUTE_UNLIMITED},
+      {"POST", "/api/users/me", NULL, "* /api/users/*", SPILE_ROUTE_BLOCKED}, /* 11 letters */
+      {"GET", "/api/users", NULL, "* /api/users/*", SPILE_ROUTE_BLOCKED},     /* a slash at the end is no difference */
+      {"GET", "/api/userx", NULL, "GET /api/*", SPILE_ROUTE_BLOCKED},
+      {"POST", "/api/x", NULL, "* /api/*", SPILE_ROUTE_BLOCKED},
+      {"POST", "/api/x", "pro", "* /api/*", SPILE_ROUTE_UNLIMITED}, /* equal weight: the tier's */
+      {"GET", "/api/x", "pro", "GET /api/*", SPILE_ROUTE_BLOCKED},  /* the base's weighs more */
+      {"POST", "/api", NULL, "* /api/*", SPILE_ROUTE_BLOCKED},
+      {"POST", "/apix", NULL, "default", SPILE_ROUTE_UNLIMITED},
+      {"POST", "/apix", "pro", "default", SPILE_ROUTE_BLOCKED},
+      {"POST", "/apix", "prp", "default", SPILE_ROUTE_UNLIMITED},
+      {"POST", "/x/y.php", NULL, "* *.php", SPILE_ROUTE_BLOCKED},
+      {"POST", "/api/y.php", NULL, "* /api/*", SPILE_ROUTE_BLOCKED},
+      {"GET", "/files/*", NULL, "default", SPILE_ROUTE_UNLIMITED},
+      {"*", "/api/x", NULL, "* /api/*", SPILE_ROUTE_BLOCKED},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    const spile_route *route = spile_limits_find(limits, rows[i].method, rows[i].path, rows[i].tier);
+    cr_assert(strcmp(spile_route_text(route), rows[i].entry) == 0, "%s %s: %s", rows[i].method, rows[i].path,
+              spile_route_text(route));
+    cr_assert(eq(int, spile_route_word_of(route), rows[i].word), "%s %s", rows[i].method, rows[i].path);
+  }
+  spile_limits_unref(limits);
+}
+
+Test(limits_routes, a_routers_own_pattern_is_found_by_its_text) {
+  spile_limits *limits = limits_of("{\"on_store_error\":\"open\",\"limits\":{\"default\":\"unlimited\",\"GET /u/:id\":"
+                                   "\"blocked\",\"GET /v/{id}\":\"blocked\",\"GET /files/*path\":\"blocked\"}}");
+  cr_assert(eq(str, (char *)(uintptr_t)entry_of(limits, "GET", "/u/:id", NULL), "GET /u/:id"));
+  cr_assert(eq(str, (char *)(uintptr_t)entry_of(limits, "GET", "/v/{id}", NULL), "GET /v/{id}"));
+  cr_assert(eq(str, (char *)(uintptr_t)entry_of(limits, "GET", "/files/*path", NULL), "GET /files/*path"));
+  spile_limits_unref(limits);
+}
+
+/* ---- Against models ---- */
+
+/* Whether a path matches, every way tried. */
+static bool model_span(const char *pattern, const char *text) {
+  if (*pattern == '\0')
+    return *text == '\0';
+  if (*pattern != '*')
+    return *pattern == *text && model_span(pattern + 1, text + 1);
+  for (;; text++) {
+    if (model_span(pattern + 1, text))
+      return true;
+    if (*text == '\0')
+      return false;
+  }
+}
+
+/* A request is METHOD PATH in one spelling. A slash at the end would make no difference. */
+static bool model_matches(const char *pattern, const char *request) {
+  size_t method_len = strcspn(pattern, " ");
+  size_t request_method_len = strcspn(request, " ");
+  if (strncmp(pattern, "* ", 2) != 0 &&
+      (method_len != request_method_len || strncmp(pattern, request, method_len) != 0))
+    return false;
+  char slashed[300];
+  (void)snprintf(slashed, sizeof(slashed), "%s/", request + request_method_len + 1);
+  return model_span(pattern + method_len + 1, request + request_method_len + 1) ||
+         (strcmp(slashed, "//") != 0 && model_span(pattern + method_len + 1, slashed));
+}
+
+/* Of few letters, so that much matches. */
+static void draw_path(char *out, bool glob, unsigned most) {
+  size_t len = 0;
+  unsigned n = 1 + draw(most);
+  out[len++] = '/';
+  for (unsigned i = 0; i < n; i++)
+    out[len++] = "ab/*"[draw(glob ? 4 : 3)];
+  out[len] = '\0';
+}
+
+static void draw_route(char *out, bool glob, unsigned most) {
+  static const char *const methods[] = {"G ", "P ", "* "};
+  char path[100];
+  draw_path(path, glob, most);
+  char text[110];
+  (void)snprintf(text, sizeof(text), "%s%s", methods[draw(glob ? 3 : 2)], path);
+  spile__route_text spelled;
+  cr_assert(spile__route_spell(&spelled, NULL, text, false));
+  size_t kept = 0;
+  for (size_t i = 0; i < spelled.len; i++) {
+    if (spelled.bytes[i] != '*' || kept == 0 || out[kept - 1] != '*')
+      out[kept++] = spelled.bytes[i];
+  }
+  out[kept] = '\0';
+}
+
+Test(limits_routes, matching_is_what_trying_every_way_finds) {
+  size_t matched = 0;
+  for (int i = 0; i < 200000; i++) {
+    char pattern[120];
+    char request[120];
+    draw_route(pattern, true, 6);
+    draw_route(request, false, 6);
+    spile__route_text text;
+    cr_assert(spile__route_spell(&text, NULL, request, false));
+    bool expected = model_matches(pattern, request);
+    cr_assert(eq(int, spile__route_text_matches(pattern, &text), expected), "%s, %s", pattern, request);
+    matched += expected ? 1 : 0;
+  }
+  cr_assert(lt(sz, 10000, matched));
+}
+
+/* Every path of up to 7 letters out of "ab/", in one spelling, for either method: enough for globs of up to 4. */
+static char (*all_requests)[16];
+static size_t all_count;
+
+static void all_make(void) {
+  all_requests = calloc(20000, sizeof(*all_requests));
+  cr_assert(all_requests != NULL);
+  size_t powers = 1;
+  for (int len = 0; len <= 7; len++, powers *= 3) {
+    for (size_t n = 0; n < powers; n++) {
+      char path[16] = "G /";
+      size_t rest = n;
+      for (int i = 0; i < len; i++, rest /= 3)
+        path[3 + i] = "ab/"[rest % 3];
+      spile__route_text text;
+      if (!spile__route_spell(&text, NULL, path, false) || strcmp(text.bytes, path) != 0)
+        continue;
+      memcpy(all_requests[all_count++], path, sizeof(path));
+      path[0] = 'P';
+      memcpy(all_requests[all_count++], path, sizeof(path));
+    }
+  }
+}
+
+static bool model_meet(const char *a, const char *b) {
+  for (size_t i = 0; i < all_count; i++) {
+    if (model_matches(a, all_requests[i]) && model_matches(b, all_requests[i]))
+      return true;
+  }
+  return false;
+}
+
+Test(limits_routes, two_globs_meet_exactly_where_some_request_matches_both) {
+  all_make();
+  size_t meet = 0;
+  size_t count = 0;
+  for (int i = 0; i < 6000; i++) {
+    char a[120];
+    char b[120];
+    draw_route(a, true, 3);
+    draw_route(b, true, 3);
+    if (!spile__is_glob(a) || !spile__is_glob(b))
+      continue;
+    bool expected = model_meet(a, b);
+    cr_assert(eq(int, spile__globs_meet(a, b), expected), "%s, %s", a, b);
+    cr_assert(eq(int, spile__globs_meet(b, a), expected), "%s, %s", b, a);
+    meet += expected ? 1 : 0;
+    count++;
+  }
+  cr_assert(lt(sz, 500, meet));
+  cr_assert(lt(sz, 500, count - meet));
+  free(all_requests);
+}
+
+/* The weight of a glob for a request that it matches; one that only a slash at the end makes match weighs less. */
+static int model_weight(const char *pattern, const char *request) {
+  int weight = 0;
+  for (const char *c = pattern; *c != '\0'; c++)
+    weight += *c != '*' && *c != ' ' ? 2 : 0;
+  size_t skip = strcspn(pattern, " ") + 1;
+  bool itself = model_span(pattern + skip, request + strcspn(request, " ") + 1);
+  return itself ? weight + 1 : weight - 2;
+}
+
+enum { ENTRIES = 12 };
+
+/* Loads random entries, or none when they contradict each other. */
+static spile_limits *random_limits(char entries[ENTRIES][120]) {
+  char text[4096];
+  size_t len =
+      (size_t)snprintf(text, sizeof(text), "{\"on_store_error\":\"open\",\"limits\":{\"default\":\"unlimited\"");
+  for (size_t i = 0; i < ENTRIES; i++) {
+    draw_route(entries[i], true, 5);
+    for (size_t j = 0; j < i; j++) {
+      if (strcmp(entries[i], entries[j]) == 0)
+        return NULL;
+    }
+    len += (size_t)snprintf(text + len, sizeof(text) - len, ",\"%s\":\"blocked\"", entries[i]);
+  }
+  (void)snprintf(text + len, sizeof(text) - len, "}}");
+  limits_text *loaded = limits_text_of(text);
+  spile_limits *limits = spile_limits_ref(loaded->limits);
+  bool meet = false;
+  for (size_t i = 0; i < ENTRIES; i++) {
+    for (size_t j = 0; j < i; j++) {
+      bool globs = spile__is_glob(entries[i]) && spile__is_glob(entries[j]);
+      meet |= globs && spile__glob_weight(entries[i]) == spile__glob_weight(entries[j]) &&
+              spile__globs_meet(entries[i], entries[j]);
+    }
+  }
+  cr_assert(eq(int, limits == NULL, meet), "%s\n%s", text, loaded->faults);
+  limits_text_finish(loaded);
+  return limits;
+}
+
+Test(limits_routes, the_tree_finds_what_comparing_with_every_entry_finds) {
+  size_t found = 0;
+  size_t files = 0;
+  while (files < 300) {
+    char entries[ENTRIES][120];
+    spile_limits *limits = random_limits(entries);
+    if (limits == NULL)
+      continue;
+    files++;
+    for (int i = 0; i < 200; i++) {
+      char request[120];
+      draw_route(request, false, 8);
+      const char *best = "default";
+      int weight = -1;
+      for (size_t j = 0; j < ENTRIES; j++) {
+        bool exact = strcmp(entries[j], request) == 0;
+        int now = exact                                                              ? 1000
+                  : spile__is_glob(entries[j]) && model_matches(entries[j], request) ? model_weight(entries[j], request)
+                                                                                     : -1;
+        best = now > weight ? entries[j] : best;
+        weight = now > weight ? now : weight;
+      }
+      const char *entry = entry_of(limits, NULL, request, NULL);
+      cr_assert(strcmp(entry, best) == 0, "%s meets %s, not %s", request, entry, best);
+      found += weight >= 0 ? 1 : 0;
+    }
+    spile_limits_unref(limits);
+  }
+  cr_assert(lt(sz, 10000, found));
+}
