@@ -11,7 +11,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 echo 'building in build-tests/'
 {
-    { [ -f build-tests/build.ninja ] || meson setup build-tests -Dredis=enabled -Dlmdb=enabled -Dtests=enabled "$@"; } &&
+    { [ -f build-tests/build.ninja ] || meson setup build-tests -Dredis=enabled -Dlmdb=enabled -Dlimits=enabled -Dtests=enabled "$@"; } &&
         ninja --quiet -C build-tests
 } >"$log" 2>&1 || {
     cat "$log" >&2

@@ -6,7 +6,7 @@ _spile() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} options
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'take peek clear simulate replay show repair --help --version' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'take peek clear simulate replay check show repair --help --version' -- "$current")
         return
     fi
     case ${COMP_WORDS[1]} in
@@ -15,6 +15,7 @@ _spile() {
     clear) options='--store --limit --simulated --timeout --json --help' ;;
     simulate) options='--store --limit --cost --timeout --help' ;;
     replay) options='--limit --by --fields --top --json --help' ;;
+    check) options='--explain --tier --markdown --json --help' ;;
     show | repair) options='--store --timeout --json --help' ;;
     *) return ;;
     esac
@@ -39,11 +40,11 @@ _spile() {
         compopt -o nospace
         return
         ;;
-    --limit | --cost | --timeout | --top) return ;;
+    --limit | --cost | --timeout | --top | --explain | --tier) return ;;
     esac
     if [[ $current == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")
-    elif [[ ${COMP_WORDS[1]} == simulate || ${COMP_WORDS[1]} == replay ]]; then
+    elif [[ ${COMP_WORDS[1]} == @(simulate|replay|check) ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames
     fi

@@ -38,6 +38,13 @@ block console 1 | durations_blank >"$work/shown"
 sh "$root/docs/examples/tour.sh" "$directory" | sed 1d | durations_blank >"$work/printed"
 same 'the transcript in README.md (-) is not what docs/examples/tour.sh prints (+)' "$work/shown" "$work/printed"
 
+block console 2 >"$work/shown"
+{
+    echo '$ spile check tests/data/limits/faults.json'
+    (cd "$root" && "$directory/spile" check tests/data/limits/faults.json 2>&1) || true
+} >"$work/printed"
+same 'the faults in README.md (-) are not what spile check prints (+)' "$work/shown" "$work/printed"
+
 for n in 1 2; do
     script=$(block sh $n | sed -n 's/^sh \([a-z_/]*\.sh\)$/\1/p')
     [ -n "$script" ] && [ -f "$root/$script" ] || {
