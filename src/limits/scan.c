@@ -189,7 +189,8 @@ static size_t string_begin(const char *text, size_t end) {
 /* Where and what the error of a text is. jansson's position is behind the token it stumbled over. */
 static int document_refuse(spile__document *document, const json_error_t *error, spile__document_fault *fault) {
   enum json_error_code code = json_error_code(error);
-  if (code == json_error_out_of_memory)
+  /* Mostly jansson says nothing at all when an allocation fails. */
+  if (code == json_error_out_of_memory || error->text[0] == '\0')
     return SPILE_ENOMEM;
   size_t at = error->position > 0 ? (size_t)error->position : 0;
   at = at < document->len ? at : document->len;
