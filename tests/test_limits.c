@@ -140,6 +140,17 @@ Test(limits, shadow_limits_come_last_whoever_has_them) {
   spile_limits_unref(limits);
 }
 
+Test(limits, every_request_but_a_blocked_one_meets_the_limits_of_always) {
+  spile_limits *limits =
+      limits_of("{\"on_store_error\":\"open\",\"always\":[{\"name\":\"a\",\"capacity\":1,"
+                "\"refill\":\"1/s\"}],\"limits\":{\"default\":\"unlimited\",\"GET /a\":\"blocked\"}}");
+  const spile_route *route = spile_limits_find(limits, "GET", "/a", NULL);
+  cr_assert(eq(int, spile_route_word_of(route), SPILE_ROUTE_BLOCKED));
+  cr_assert(eq(sz, spile_route_count(route), 0));
+  cr_assert(eq(sz, spile_route_count(spile_limits_find(limits, "GET", "/b", NULL)), 1));
+  spile_limits_unref(limits);
+}
+
 Test(limits, a_key_is_a_kind_or_a_list_of_kinds) {
   spile_limits *limits = limits_of(FILE_OF("\"GET /a\":{\"capacity\":1,\"refill\":\"1/s\",\"key\":\"global\"},"
                                            "\"GET /b\":{\"capacity\":1,\"refill\":\"1/s\",\"key\":[\"api_key\","

@@ -123,8 +123,7 @@ static bool refill_per_sec_read(limit_reading *reading, const spile__node *node)
   static const char advice[] = "write tokens a second above zero with at most 9 decimals, such as 0.05";
   const char *written = reading->reader->document.text + node->at;
   size_t len = node->end - node->at;
-  bool plain = json_is_number(node->value) && strspn(written, "0123456789.") >= len;
-  if (plain)
+  if (strspn(written, "0123456789.") >= len)
     return rate_read(reading, node, written, len, "/s", advice);
   spile__fault_error(&reading->reader->faults, node, advice, "%s is no rate",
                      spile__show_value(&reading->reader->document, node).text);
