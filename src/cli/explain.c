@@ -35,7 +35,7 @@ static allowance allowance_of(const spile__route_limit *limit) {
                  .window = strcmp(algorithm, "token_bucket") != 0 && strcmp(algorithm, "leaky_bucket") != 0};
   if (a.window) {
     a.count = a.burst;
-    a.period_ms = spile__div_ceil(shape->capacity * shape->period_ms, shape->refill);
+    a.period_ms = shape->period_ms;
     a.first_minute = spile__mul_saturate(a.burst, spile__div_ceil(MINUTE_MS, a.period_ms) + 1);
     return a;
   }
@@ -434,10 +434,13 @@ static void json_of_limit(const spile__route_limit *limit) {
   allowance a = allowance_of(limit);
   output("{");
   output_json_member("name", spec->name, spec->name_len);
-  output(",\"algorithm\":\"%s\",\"capacity\":%" PRId64 ",\"refill_tokens\":%" PRId64 ",\"refill_period_ms\":%" PRId64
-         ",\"cost\":%" PRId64 ",",
-         spile__algorithm_get(spec->algorithm)->name, spec->shape.capacity, spec->shape.refill, spec->shape.period_ms,
-         limit->cost);
+  output(",\"algorithm\":\"%s\",\"capacity\":%" PRId64 ",", spile__algorithm_get(spec->algorithm)->name,
+         spec->shape.capacity);
+  if (a.window)
+    output("\"window_ms\":%" PRId64, a.period_ms);
+  else
+    output("\"refill_tokens\":%" PRId64 ",\"refill_period_ms\":%" PRId64, spec->shape.refill, spec->shape.period_ms);
+  output(",\"cost\":%" PRId64 ",", limit->cost);
   json_of_chain(&limit->chain);
   output(",\"on_store_error\":\"%s\",\"on_full\":\"%s\",\"timeout_ms\":", store_words[spec->on_store_error],
          full_words[spec->on_full]);
