@@ -10,6 +10,8 @@
 
 /* ---- Numbers ---- */
 
+enum { MINUTE_MS = 60000 };
+
 /* What a limit lets pass, in requests. */
 typedef struct allowance {
   int64_t burst;        /* at once */
@@ -20,14 +22,27 @@ typedef struct allowance {
 } allowance;
 
 /*
+ * Of windows W long: a minute touches one more fixed window than it holds, at most, and each gives C. A sliding window
+ * that began with a tokens of the window before it gives C − a·(W − t)/W until t, so that both have given at most
+ * C + C·t/W. Of a log no W holds more than C.
+ */
+static int64_t window_first_minute(const char *algorithm, const spile_shape *shape, int64_t cost) {
+  int64_t windows = spile__div_ceil(MINUTE_MS, shape->period_ms);
+  int64_t burst = shape->capacity / cost;
+  if (strcmp(algorithm, "fixed_window") == 0)
+    return spile__mul_saturate(burst, windows + 1);
+  if (strcmp(algorithm, "sliding_log") == 0)
+    return spile__mul_saturate(burst, windows);
+  int64_t more = spile__mul_saturate(shape->capacity, MINUTE_MS - 1) / shape->period_ms;
+  return spile__add_saturate(shape->capacity, more) / cost;
+}
+
+/*
  * In the minute [0, 60,000) a bucket that is full at 0 has C + N·59,999/P tokens to give, if each is taken as soon as
  * it is there. Of requests that cost c that is ⌊(C·P + N·59,999) / (P·c)⌋: C·P is below 2^53 and N below 2^44, so the
  * sum is below 2^61, and P·c is at most P·C.
- *
- * Windows have no steady rate to add up: a minute touches at most one more than it holds, and each gives C.
  */
 static allowance allowance_of(const spile__route_limit *limit) {
-  enum { MINUTE_MS = 60000 };
   const spile_spec *spec = spile_limit_spec(limit->limit);
   const spile_shape *shape = &spec->shape;
   const char *algorithm = spile__algorithm_get(spec->algorithm)->name;
@@ -36,7 +51,7 @@ static allowance allowance_of(const spile__route_limit *limit) {
   if (a.window) {
     a.count = a.burst;
     a.period_ms = shape->period_ms;
-    a.first_minute = spile__mul_saturate(a.burst, spile__div_ceil(MINUTE_MS, a.period_ms) + 1);
+    a.first_minute = window_first_minute(algorithm, shape, limit->cost);
     return a;
   }
   int64_t request = shape->period_ms * limit->cost;
