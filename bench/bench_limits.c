@@ -20,15 +20,16 @@ static int64_t ops_option = 20000;
 
 enum { SHAPES = 4, SIZES = 3 };
 
+/* A number stands between the two parts of an entry, and of a request that meets it. */
 static const struct {
   const char *name;
-  const char *entry;   /* %d: its number */
-  const char *request; /* of that entry */
+  const char *entry[2];
+  const char *request[2];
 } shapes[SHAPES] = {
-    {"exact", "GET /r/name%d", "/r/name%d"},
-    {"prefix", "* /r/name%d/*", "/r/name%d/x/y"},
-    {"suffix", "* /*/name%d", "/some/tenant/name%d"},
-    {"default", "* /*/name%d", "/r/name%d/x"},
+    {"exact", {"GET /r/name", ""}, {"/r/name", ""}},
+    {"prefix", {"* /r/name", "/*"}, {"/r/name", "/x/y"}},
+    {"suffix", {"* /*/name", ""}, {"/some/tenant/name", ""}},
+    {"default", {"* /*/name", ""}, {"/r/name", "/x"}},
 };
 
 static const int sizes[SIZES] = {10, 100, 1000};
@@ -48,8 +49,9 @@ static void lookup_make(lookup *l, int shape, int count) {
   for (int i = 0; i < count; i++) {
     char entry[64];
     /* Names of one length, as their letters are what a search goes through. */
-    (void)snprintf(entry, sizeof(entry), shapes[shape].entry, 100000 + i);
-    (void)snprintf(l->requests[i], sizeof(l->requests[i]), shapes[shape].request, 100000 + i);
+    (void)snprintf(entry, sizeof(entry), "%s%d%s", shapes[shape].entry[0], 100000 + i, shapes[shape].entry[1]);
+    (void)snprintf(l->requests[i], sizeof(l->requests[i]), "%s%d%s", shapes[shape].request[0], 100000 + i,
+                   shapes[shape].request[1]);
     len += (size_t)snprintf(text + len, room - len, ",\"%s\":\"blocked\"", entry);
   }
   len += (size_t)snprintf(text + len, room - len, "}}");

@@ -20,7 +20,7 @@ static bool is_plain(unsigned char c) {
 }
 
 /* One write, so that lines of several processes do not mix; a byte becomes four at most. */
-static void line_write(const char *before, const char *format, va_list args) {
+__attribute__((format(printf, 2, 0))) static void line_write(const char *before, const char *format, va_list args) {
   char text[1024];
   if (vsnprintf(text, sizeof(text), format, args) < 0)
     return;

@@ -68,8 +68,9 @@ static void found_set(spile__faults *faults, spile__found *found, size_t at, spi
     faults->count++;
 }
 
-static void fault_add(spile__faults *faults, spile_fault_level level, const spile__node *node, const char *advice,
-                      const char *format, va_list args) {
+__attribute__((format(printf, 5, 0))) static void fault_add(spile__faults *faults, spile_fault_level level,
+                                                            const spile__node *node, const char *advice,
+                                                            const char *format, va_list args) {
   spile__found *found = faults_room(faults, level);
   if (found == NULL)
     return;
