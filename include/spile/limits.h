@@ -136,10 +136,13 @@ typedef struct spile_caller {
   /* The value of a request header, or NULL; `name` as the limits file writes it. May be NULL. */
   const char *(*header)(void *header_user, const char *name);
   void *header_user;
+  /* For tools that know one name and not what it is: the value of the first kind of every chain, in place of all the
+   * others, which are not asked. A route or "global" stays what it is. */
+  const char *bare;
 } spile_caller;
 
 #define SPILE_CALLER_INIT \
-  { sizeof(spile_caller), NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+  { sizeof(spile_caller), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 
 #define SPILE_ROUTE_COST (-1) /* the cost that the limits file gives */
 

@@ -254,6 +254,14 @@ typedef struct spile_options {
   /* SPILE_SUBJECT_KEY_LEN secret bytes, copied, for that hash: processes that share them name a key alike. NULL: drawn
    * at random. */
   const void *subject_key;
+
+  /* For limits files: a file of 32 to 4,096 secret bytes, read at open. API keys, and subjects longer than a key may
+   * be, are stored as 128-bit hashes keyed by it; NULL: limits by api_key are SPILE_ECONFIG. All processes that share
+   * buckets need the same file. Make one with: head -c 32 /dev/urandom | base64. Needs a build with libsodium. */
+  const char *secret_file;
+
+  /* For limits files: bits of an IPv6 address that make one caller, 32 to 128; 0: 64, as a host owns its whole /64. */
+  int ipv6_prefix;
 } spile_options;
 
 #define SPILE_BREAKER_OFF (-1)
@@ -261,7 +269,7 @@ typedef struct spile_options {
 #define SPILE_OPTIONS_INIT                                                                                           \
   {                                                                                                                  \
     sizeof(spile_options), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, \
-        NULL                                                                                                         \
+        NULL, NULL, 0                                                                                                \
   }
 
 /**
@@ -279,9 +287,9 @@ typedef struct spile_options {
  * @param out      the limiter, owned by the caller (spile_close); NULL on failure
  * @param options  NULL: defaults; not kept, except what its pointers for clock, allocator and log point to
  * @param error    may be NULL
- * @return SPILE_OK; SPILE_EINVAL, out or uri is NULL or an option is out of range; SPILE_ECONFIG, the address cannot be
- *         read; SPILE_ENOTSUP, this build lacks the store; SPILE_ENOMEM; SPILE_EUNAVAILABLE, the directory or map
- *         cannot be opened
+ * @return SPILE_OK; SPILE_EINVAL, out or uri is NULL or an option is out of range; SPILE_ECONFIG, the address or the
+ *         secret file cannot be read; SPILE_ENOTSUP, this build lacks the store or the hash; SPILE_ENOMEM;
+ * SPILE_EUNAVAILABLE, the directory or map cannot be opened
  */
 int spile_open(spile_limiter **out, const char *uri, const spile_options *options, spile_error *error) SPILE_MUST_USE;
 

@@ -7,6 +7,7 @@
 #include <spile/sys/store.h>
 
 #include "backends/backends.h"
+#include "limiter/secret.h"
 #include "limiter/slot.h"
 #include "limiter/watch.h"
 
@@ -42,7 +43,9 @@ struct spile_limiter {
   spile_env env;
   spile__watch *watch; /* NULL: nothing is told of takes but by the counters below */
   char key_prefix[SPILE__KEY_PREFIX_LEN_MAX + 1];
-  spile__slot limits; /* the limits file in force; a spile_limits */
+  spile__slot limits;   /* the limits file in force; a spile_limits */
+  spile__secret secret; /* for subjects of limits files … */
+  unsigned ipv6_prefix; /* … and so is this, in bits */
   limiter_logged logged[SPILE_REASONS_MAX];
   limiter_counts counts[LIMITER_STRIPES];
 };

@@ -13,6 +13,9 @@
 #include "limiter/meter.h"
 
 #define CONNECTIONS_MAX 64
+#define IPV6_PREFIX_MIN 32
+#define IPV6_PREFIX_MAX 128
+#define IPV6_PREFIX_DEFAULT 64
 #define CONNECTIONS_DEFAULT 4
 #define BREAKER_FAILURES_MAX 1000000
 #define BREAKER_FAILURES_DEFAULT 5
@@ -48,6 +51,9 @@ static int options_read(spile_options *out, const spile_options *options, spile_
                        (int64_t[]){out->on_store_error});
   if (out->connections < 0 || out->connections > CONNECTIONS_MAX)
     return spile__fail(error, SPILE_EINVAL, "connections is #; it must be 0 to 64", (int64_t[]){out->connections});
+  if (out->ipv6_prefix != 0 && (out->ipv6_prefix < IPV6_PREFIX_MIN || out->ipv6_prefix > IPV6_PREFIX_MAX))
+    return spile__fail(error, SPILE_EINVAL, "ipv6_prefix is #; it must be 32 to 128, or 0 for 64",
+                       (int64_t[]){out->ipv6_prefix});
   if (out->key_prefix != NULL) {
     size_t len = strlen(out->key_prefix);
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
@@ -77,6 +83,7 @@ static const char *key_prefix_of(const spile_options *options) {
 static void limiter_free(spile_limiter *limiter) {
   spile__watch_close(limiter->watch);
   spile__slot_finish(&limiter->limits);
+  explicit_bzero(&limiter->secret, sizeof(limiter->secret));
   limiter->env.allocate(limiter->env.allocate_user, limiter, 0);
 }
 
@@ -99,6 +106,14 @@ static int limiter_new(spile_limiter **out, const spile_options *options, spile_
   const char *prefix = key_prefix_of(options);
   memcpy(limiter->key_prefix, prefix, strlen(prefix));
   spile__slot_init(&limiter->limits);
+  limiter->ipv6_prefix = options->ipv6_prefix != 0 ? (unsigned)options->ipv6_prefix : IPV6_PREFIX_DEFAULT;
+  if (options->secret_file != NULL) {
+    int result = spile__secret_load(&limiter->secret, options->secret_file, error);
+    if (result != SPILE_OK) {
+      limiter_free(limiter);
+      return result;
+    }
+  }
   *out = limiter;
   return SPILE_OK;
 }

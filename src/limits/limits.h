@@ -23,9 +23,11 @@ typedef enum spile__key_kind {
   SPILE__KEY_GLOBAL,
 } spile__key_kind;
 
+#define SPILE__HEADER_NAME_LEN_MAX 255
+
 typedef struct spile__key_part {
   spile__key_kind kind;
-  const char *header; /* of a HEADER */
+  const char *header; /* of a HEADER: 1 to SPILE__HEADER_NAME_LEN_MAX bytes, each of a token (RFC 9110) */
 } spile__key_part;
 
 /* Whose bucket: the first of these that the request has. */

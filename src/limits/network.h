@@ -22,11 +22,6 @@ typedef struct spile__network {
 
 #define SPILE__ADDRESS_TEXT_MAX 64
 
-/* Bits of an IPv6 address that make one caller, unless set: a host owns its whole /64. */
-#define SPILE__V6_PREFIX 64
-#define SPILE__V6_PREFIX_MIN 32
-#define SPILE__V6_PREFIX_MAX 128
-
 /*
  * Reads an address: "192.0.2.1", "2001:db8::1", also with spaces around it, in brackets, with a port or a zone, which
  * are dropped. The last group of an IPv6 address without brackets is no port.
