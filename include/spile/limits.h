@@ -153,18 +153,27 @@ typedef struct spile_ruling {
   bool skipped;    /* an entry of "skip" matched */
   size_t n;        /* limits that were asked and are in force */
   size_t n_shadow; /* shadow limits that were asked, after those */
+  size_t n_waived; /* spile_http_check alone: limits left out, as the caller lacks their subject and they are open */
   spile_decision each[SPILE_ROUTE_LIMITS_MAX];
   const spile_limit *limits[SPILE_ROUTE_LIMITS_MAX]; /* the limit of each */
 } spile_ruling;
 
 /**
  * Takes for a request: finds its entry, makes the key of each limit, and asks for all of them in one step, all or
- * nothing. Shadow limits are asked after the others allowed, each alone, and change nothing but the counters.
+ * nothing. Shadow limits are asked after the store let the others by, each alone, and change nothing but the counters.
+ * "blocked" is SPILE_NEVER; a skipped request, and one that meets no limit in force, is SPILE_ALLOWED; both are decided
+ * by the limits, with all numbers unknown, and ask no store.
  *
  * @param limits  in force for this call, held by the caller for as long as the ruling is used
  * @param cost    tokens for each limit of the route's own entry, 0 or more; SPILE_ROUTE_COST: the entry's. The limits
  * of every request keep their own.
- * @return as spile_take; SPILE_ENOSUBJECT, a limit's key needs something that the caller does not have
+ * @param ruling  written on every result; of `each` and `limits` the first n + n_shadow
+ * @return as spile_take; SPILE_ENOSUBJECT, a limit's key needs something that the caller does not have (nothing was
+ *         asked; the decision names the limit, the strictest by on_store_error when there are several); SPILE_ECONFIG,
+ * a subject must be hashed and options.secret_file is not set
+ *
+ * May block for the store's timeout, and again for each shadow limit. Allocates nothing; needs less than 128 KiB of
+ * stack. Thread-safety: safe.
  */
 int spile_limits_take(spile_limiter *limiter, const spile_limits *limits, const char *method, const char *path,
                       const spile_caller *caller, int64_t cost, spile_ruling *ruling) SPILE_MUST_USE;

@@ -194,8 +194,8 @@ static void limiter_log_failure(spile_limiter *limiter, const spile_error *error
   limiter->env.log(limiter->env.log_user, SPILE_LOG_ERROR, line);
 }
 
-static spile_on_store_error item_policy(const spile_limiter *limiter, const spile_item *item) {
-  spile_on_store_error own = item->spec->on_store_error;
+spile_on_store_error spile__limiter_policy(const spile_limiter *limiter, const spile_spec *spec) {
+  spile_on_store_error own = spec->on_store_error;
   if (limiter->on_store_error != SPILE_ON_STORE_ERROR_DEFAULT)
     own = limiter->on_store_error;
   return own == SPILE_ON_STORE_ERROR_DEFAULT ? SPILE_ON_STORE_ERROR_FAIL : own;
@@ -205,8 +205,8 @@ static spile_on_store_error item_policy(const spile_limiter *limiter, const spil
 static size_t strictest_policy(const spile_limiter *limiter, const spile_item *items, size_t n) {
   size_t strictest = 0;
   for (size_t i = 1; i < n; i++) {
-    spile_on_store_error now = item_policy(limiter, &items[strictest]);
-    spile_on_store_error other = item_policy(limiter, &items[i]);
+    spile_on_store_error now = spile__limiter_policy(limiter, items[strictest].spec);
+    spile_on_store_error other = spile__limiter_policy(limiter, items[i].spec);
     bool stricter = other == SPILE_ON_STORE_ERROR_FAIL
                         ? now != SPILE_ON_STORE_ERROR_FAIL
                         : other == SPILE_ON_STORE_ERROR_CLOSED && now == SPILE_ON_STORE_ERROR_OPEN;
@@ -220,7 +220,7 @@ static int decide_by_policy(const spile_limiter *limiter, const spile_item *item
                             const spile_error *error, spile_decision *decision) {
   spile__decision_fail(decision, error);
   decision->index = (uint32_t)index;
-  spile_on_store_error policy = item_policy(limiter, item);
+  spile_on_store_error policy = spile__limiter_policy(limiter, item->spec);
   if (item->cost > item->spec->shape.capacity)
     decision_without_store(decision, item, index, SPILE_NEVER, SPILE_BY_LIMITS);
   else if (policy != SPILE_ON_STORE_ERROR_FAIL)

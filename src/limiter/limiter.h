@@ -77,6 +77,9 @@ void spile__decision_fail(spile_decision *decision, const spile_error *error);
 /* Which of LIMITER_STRIPES the calling thread counts in. */
 unsigned spile__stripe(void);
 
+/* What happens to a limit that its store cannot decide; never DEFAULT. */
+spile_on_store_error spile__limiter_policy(const spile_limiter *limiter, const spile_spec *spec);
+
 /* Counts a take by its result and by who decided. */
 void spile__limiter_count(spile_limiter *limiter, int result, const spile_decision *decision);
 

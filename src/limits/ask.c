@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A request meets the limits of its route's entry and those of every request. Those in force are one question to the
+ * store, all or nothing, each with the subject that its own chain gives. Shadow limits come afterwards, one by one,
+ * when the store has let the request by: they are counted as if they were in force, and change nothing.
+ *
+ * What needs no store is answered here and labelled as the limits' own: an entry of "skip", the words "blocked" and
+ * "unlimited", and an entry that has nothing but shadow limits.
+ */
+#include "limits/ask.h"
+
+#include <string.h>
+
+#include "core/checked.h"
+#include "core/decide.h"
+#include "core/text.h"
+#include "limiter/env.h"
+#include "limiter/limiter.h"
+#include "limits/subject.h"
+
+/* Room for the keys of one request: one of any length fits the small one, all of any length the large one. */
+#define KEYS_SMALL SPILE_KEY_LEN_MAX
+#define KEYS_LARGE (SPILE_ROUTE_LIMITS_MAX * SPILE_KEY_LEN_MAX)
+
+typedef struct ask {
+  spile_limiter *limiter;
+  const spile_route *route;
+  const spile_caller *caller;
+  int64_t cost;
+  spile_verb verb;
+  spile__no_subject no_subject;
+  spile_ruling *ruling;
+  spile_request requests[SPILE_ROUTE_LIMITS_MAX];
+  const spile__route_limit *of[SPILE_ROUTE_LIMITS_MAX]; /* whose each request is */
+} ask;
+
+/* ---- Answers that need no store ---- */
+
+static void ruling_begin(spile_ruling *ruling, const spile_route *route) {
+  spile__decision_clear(&ruling->decision);
+  ruling->route = route;
+  ruling->skipped = false;
+  ruling->n = 0;
+  ruling->n_shadow = 0;
+  ruling->n_waived = 0;
+}
+
+static int ruling_refuse(spile_ruling *ruling, int code, const char *why) {
+  spile_error error = {0};
+  (void)spile__fail(&error, code, why, NULL);
+  spile__decision_fail(&ruling->decision, &error);
+  return code;
+}
+
+static int ask_answer(const ask *a, int outcome, spile_decided_by decided_by) {
+  a->ruling->decision.outcome = outcome;
+  a->ruling->decision.decided_by = (int)decided_by;
+  if (a->verb == SPILE_VERB_TAKE)
+    spile__limiter_count(a->limiter, outcome, &a->ruling->decision);
+  return outcome;
+}
+
+/* ---- Keys ---- */
+
+static bool same_chain(const spile__key_chain *a, const spile__key_chain *b) {
+  return a->parts == b->parts && a->n == b->n;
+}
+
+static spile_request ask_request(const ask *a, const spile__route_limit *limit, const void *key, size_t key_len) {
+  bool own = !limit->always && a->cost != SPILE_ROUTE_COST;
+  return (spile_request){.limit = limit->limit, .key = key, .key_len = key_len, .cost = own ? a->cost : limit->cost};
+}
+
+/* Makes the subject of a limit in `bytes`. @return as spile__subject_make */
+static int ask_subject(const ask *a, const spile__route_limit *limit, char *bytes, size_t size, size_t *len) {
+  spile__subject_rules rules = {.secret = &a->limiter->secret, .ipv6_prefix = a->limiter->ipv6_prefix};
+  return spile__subject_make(&limit->chain, a->caller, a->route->text, &rules, bytes, size, len);
+}
+
+/* Whether `policy` refuses more than `other`: fail comes before closed, and closed before open. */
+static bool is_stricter(spile_on_store_error policy, spile_on_store_error other) {
+  if (policy == SPILE_ON_STORE_ERROR_FAIL || other == SPILE_ON_STORE_ERROR_FAIL)
+    return other != SPILE_ON_STORE_ERROR_FAIL;
+  return policy == SPILE_ON_STORE_ERROR_CLOSED && other == SPILE_ON_STORE_ERROR_OPEN;
+}
+
+/* There is no answer, since `limit` has no subject; the decision names it. */
+static int ask_fail(const ask *a, int code, const spile__route_limit *limit) {
+  const char *why = code == SPILE_ECONFIG
+                        ? "a subject must be hashed (an api_key, or more than 4096 bytes): set options.secret_file"
+                        : "the caller has nothing that the limit's key asks for; end its chain with a kind all have";
+  (void)ruling_refuse(a->ruling, code, why);
+  a->ruling->decision.name = spile_limit_name(limit->limit);
+  a->ruling->decision.capacity = spile_limit_capacity(limit->limit);
+  return code;
+}
+
+/*
+ * Makes a request of every limit in force. Limits of one chain share one key.
+ * @return SPILE_OK, also when *fits is set to false since `size` is too small; SPILE_ENOSUBJECT, SPILE_ECONFIG
+ */
+static int ask_make_keys(ask *a, char *bytes, size_t size, bool *fits) {
+  spile_ruling *ruling = a->ruling;
+  const spile__route_limit *missing = NULL;
+  size_t used = 0;
+  *fits = true;
+  ruling->n = ruling->n_waived = 0;
+  for (size_t i = 0; i < a->route->n && !a->route->limits[i].shadow; i++) {
+    const spile__route_limit *limit = &a->route->limits[i];
+    size_t j = 0;
+    while (j < ruling->n && !same_chain(&a->of[j]->chain, &limit->chain))
+      j++;
+    const void *key = bytes + used;
+    size_t key_len = 0;
+    if (j < ruling->n) {
+      key = a->requests[j].key;
+      key_len = a->requests[j].key_len;
+    } else {
+      int result = ask_subject(a, limit, bytes + used, size - used, &key_len);
+      if (result == SPILE_ECONFIG)
+        return ask_fail(a, result, limit);
+      if (result == SPILE_ENOSUBJECT) {
+        spile_on_store_error policy = spile__limiter_policy(a->limiter, spile_limit_spec(limit->limit));
+        if (policy == SPILE_ON_STORE_ERROR_OPEN && a->no_subject == SPILE__NO_SUBJECT_BY_POLICY)
+          ruling->n_waived++;
+        else if (missing == NULL ||
+                 is_stricter(policy, spile__limiter_policy(a->limiter, spile_limit_spec(missing->limit))))
+          missing = limit;
+        continue;
+      }
+      *fits = key_len <= size - used;
+      if (!*fits)
+        return SPILE_OK;
+      used += key_len;
+    }
+    ruling->limits[ruling->n] = limit->limit;
+    a->of[ruling->n] = limit;
+    a->requests[ruling->n++] = ask_request(a, limit, key, key_len);
+  }
+  if (missing == NULL)
+    return SPILE_OK;
+  ruling->n = 0;
+  return ask_fail(a, SPILE_ENOSUBJECT, missing);
+}
+
+/* ---- The question ---- */
+
+/*
+ * Asks for every shadow limit, alone. What has no subject is left out, and a store that fails is not waited for again.
+ * `bytes` has room for one key.
+ */
+static void ask_shadows(const ask *a, char *bytes) {
+  spile_ruling *ruling = a->ruling;
+  for (size_t i = 0; i < a->route->n; i++) {
+    const spile__route_limit *limit = &a->route->limits[i];
+    size_t key_len;
+    if (!limit->shadow || ask_subject(a, limit, bytes, KEYS_SMALL, &key_len) != SPILE_OK)
+      continue;
+    size_t at = ruling->n + ruling->n_shadow;
+    spile_request request = ask_request(a, limit, bytes, key_len);
+    int result = a->verb == SPILE_VERB_TAKE
+                     ? spile_take(a->limiter, request.limit, bytes, key_len, request.cost, &ruling->each[at])
+                     : spile_peek(a->limiter, request.limit, bytes, key_len, request.cost, &ruling->each[at]);
+    ruling->each[at].index = (uint32_t)at;
+    ruling->limits[at] = limit->limit;
+    ruling->n_shadow++;
+    if (result < 0 || ruling->each[at].decided_by == SPILE_BY_POLICY)
+      return;
+  }
+}
+
+/* Decides with keys in `bytes`. @return 0 when they do not fit, and nothing was asked; else as spile_limits_take */
+static int ask_decide(ask *a, char *bytes, size_t size) {
+  bool fits;
+  int result = ask_make_keys(a, bytes, size, &fits);
+  if (result != SPILE_OK)
+    return result;
+  if (!fits)
+    return 0;
+
+  spile_ruling *ruling = a->ruling;
+  if (ruling->n > 0)
+    result = a->verb == SPILE_VERB_TAKE
+                 ? spile_take_all(a->limiter, a->requests, ruling->n, &ruling->decision, ruling->each)
+                 : spile_peek_all(a->limiter, a->requests, ruling->n, &ruling->decision, ruling->each);
+  else
+    result = ask_answer(a, SPILE_ALLOWED, ruling->n_waived > 0 ? SPILE_BY_POLICY : SPILE_BY_LIMITS);
+  if (result == SPILE_ALLOWED && (ruling->decision.decided_by != SPILE_BY_POLICY || ruling->n == 0))
+    ask_shadows(a, bytes);
+  return result;
+}
+
+/* Each size of keys has a stack frame of its own, so that the usual one stays small. */
+SPILE__OUT_OF_LINE static int ask_decide_small(ask *a) {
+  char bytes[KEYS_SMALL];
+  return ask_decide(a, bytes, sizeof(bytes));
+}
+
+SPILE__OUT_OF_LINE static int ask_decide_large(ask *a) {
+  char bytes[KEYS_LARGE];
+  return ask_decide(a, bytes, sizeof(bytes));
+}
+
+int spile__limits_ask(spile_limiter *limiter, const spile_route *route, const spile_caller *caller, int64_t cost,
+                      spile_verb verb, spile__no_subject no_subject, spile_ruling *ruling) {
+  ruling_begin(ruling, route);
+  if (cost < SPILE_ROUTE_COST)
+    return ruling_refuse(ruling, SPILE_EINVAL, "the cost is below zero");
+  if (limiter->fork_generation != spile__fork_generation())
+    return ruling_refuse(ruling, SPILE_EFORK, spile_code_text(SPILE_EFORK));
+  ask a = {.limiter = limiter,
+           .route = route,
+           .caller = caller,
+           .cost = cost,
+           .verb = verb,
+           .no_subject = no_subject,
+           .ruling = ruling};
+  if (route->word == SPILE_ROUTE_BLOCKED)
+    return ask_answer(&a, SPILE_NEVER, SPILE_BY_LIMITS);
+  int result = ask_decide_small(&a);
+  return result != 0 ? result : ask_decide_large(&a);
+}
+
+int spile__limits_ask_for(spile_limiter *limiter, const spile_limits *limits, const char *method, const char *path,
+                          const spile_caller *caller, int64_t cost, spile_verb verb, spile__no_subject no_subject,
+                          spile_ruling *ruling) {
+  if (ruling == NULL)
+    return SPILE_EINVAL;
+  ruling_begin(ruling, NULL);
+  if (limiter == NULL || limits == NULL || path == NULL)
+    return ruling_refuse(ruling, SPILE_EINVAL, "the limiter, the limits or the path is NULL");
+  if (caller == NULL || caller->struct_size < sizeof(*caller))
+    return ruling_refuse(ruling, SPILE_EINVAL, "the caller is NULL or not started by SPILE_CALLER_INIT");
+  const spile_route *route = spile_limits_find(limits, method, path, caller->tier);
+  if (!spile__limits_skips(limits, method, path, caller))
+    return spile__limits_ask(limiter, route, caller, cost, verb, no_subject, ruling);
+  ruling_begin(ruling, route);
+  ruling->skipped = true;
+  ask a = {.limiter = limiter, .verb = verb, .ruling = ruling};
+  return ask_answer(&a, SPILE_ALLOWED, SPILE_BY_LIMITS);
+}
+
+int spile_limits_take(spile_limiter *limiter, const spile_limits *limits, const char *method, const char *path,
+                      const spile_caller *caller, int64_t cost, spile_ruling *ruling) {
+  return spile__limits_ask_for(limiter, limits, method, path, caller, cost, SPILE_VERB_TAKE, SPILE__NO_SUBJECT_FAILS,
+                               ruling);
+}
+
+int spile_limits_peek(spile_limiter *limiter, const spile_limits *limits, const char *method, const char *path,
+                      const spile_caller *caller, int64_t cost, spile_ruling *ruling) {
+  return spile__limits_ask_for(limiter, limits, method, path, caller, cost, SPILE_VERB_PEEK, SPILE__NO_SUBJECT_FAILS,
+                               ruling);
+}

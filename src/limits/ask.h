@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Asking by a limits file: from a route's entry and a caller to one decision.
+ */
+#ifndef SPILE_LIMITS_ASK_H
+#define SPILE_LIMITS_ASK_H
+
+#include <spile/sys/store.h>
+
+#include "limits/limits.h"
+
+/* What becomes of a limit in force whose subject the caller does not have. */
+typedef enum spile__no_subject {
+  SPILE__NO_SUBJECT_FAILS = 1, /* the call is SPILE_ENOSUBJECT */
+  SPILE__NO_SUBJECT_BY_POLICY, /* the limit is left out where its on_store_error is "open", else the same */
+} spile__no_subject;
+
+/*
+ * Decides a request by the entry that was found for it.
+ *
+ * Allocates nothing. The keys of one request lie on the stack: in 4 KiB, and only when they are longer than that
+ * together in 64 KiB; with what spile_take_all needs a call stays below 128 KiB.
+ *
+ * @return as spile_limits_take
+ */
+int spile__limits_ask(spile_limiter *limiter, const spile_route *route, const spile_caller *caller, int64_t cost,
+                      spile_verb verb, spile__no_subject no_subject, spile_ruling *ruling);
+
+/* The same for a request that is to be found first. */
+int spile__limits_ask_for(spile_limiter *limiter, const spile_limits *limits, const char *method, const char *path,
+                          const spile_caller *caller, int64_t cost, spile_verb verb, spile__no_subject no_subject,
+                          spile_ruling *ruling);
+
+#endif
