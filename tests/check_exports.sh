@@ -13,7 +13,7 @@ sed -n 's/^ *\(spile_[a-z0-9_]*\);$/\1/p' "$root/src/libspile.sym" | sort >"$wor
 # A version's name is itself a symbol, absolute ("A").
 nm -P -D --defined-only "$library" | awk '$2 != "A" { sub(/@.*/, "", $1); print $1 }' | sort >"$work/exported"
 # gcc writes down every function it has seen declared, with the file.
-printf '#include <spile/%s>\n' spile.h metrics.h sys/store.h testing.h limits.h >"$work/headers.c"
+printf '#include <spile/%s>\n' spile.h metrics.h sys/store.h testing.h limits.h http.h >"$work/headers.c"
 gcc -std=c11 -I"$root/include" -fsyntax-only -aux-info "$work/seen" "$work/headers.c"
 awk 'match($0, /spile_[a-z0-9_]* \(/) { print substr($0, RSTART, RLENGTH - 2) }' "$work/seen" |
     sort -u >"$work/declared"

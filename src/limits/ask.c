@@ -97,7 +97,8 @@ static int ask_fail(const ask *a, int code, const spile__route_limit *limit) {
 
 /*
  * Makes a request of every limit in force. Limits of one chain share one key.
- * @return SPILE_OK, also when *fits is set to false since `size` is too small; SPILE_ENOSUBJECT, SPILE_ECONFIG
+ * @return SPILE_OK, also when *fits is set to false since `size` is too small; SPILE_DENIED, a limit without a subject
+ * is closed; SPILE_ENOSUBJECT, SPILE_ECONFIG
  */
 static int ask_make_keys(ask *a, char *bytes, size_t size, bool *fits) {
   spile_ruling *ruling = a->ruling;
@@ -140,7 +141,11 @@ static int ask_make_keys(ask *a, char *bytes, size_t size, bool *fits) {
   if (missing == NULL)
     return SPILE_OK;
   ruling->n = 0;
-  return ask_fail(a, SPILE_ENOSUBJECT, missing);
+  (void)ask_fail(a, SPILE_ENOSUBJECT, missing);
+  bool closed = spile__limiter_policy(a->limiter, spile_limit_spec(missing->limit)) == SPILE_ON_STORE_ERROR_CLOSED;
+  if (closed && a->no_subject == SPILE__NO_SUBJECT_BY_POLICY)
+    return ask_answer(a, SPILE_DENIED, SPILE_BY_POLICY);
+  return SPILE_ENOSUBJECT;
 }
 
 /* ---- The question ---- */
