@@ -91,6 +91,9 @@ Test(http_client, HTTP_04_reads_ports_brackets_and_spaces) {
       {"10.0.0.2", "1.1.1.1,\t 203.0.113.7 ,10.0.0.5", "203.0.113.7"},
       {"10.0.0.2", "::ffff:203.0.113.7", "203.0.113.7"},
       {"10.0.0.2", ",203.0.113.7,, ,", "203.0.113.7"},
+      /* What a translator carries stays what it is: it must not pass for a network of IPv4 that is trusted or skipped.
+       */
+      {"10.0.0.2", "1.1.1.1, 64:ff9b::10.0.0.5", "64:ff9b::a00:5"},
   };
   expect_clients(SPILE_HTTP_X_FORWARDED_FOR, rows, COUNT(rows));
 }

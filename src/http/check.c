@@ -8,6 +8,7 @@
 #include "core/decide.h"
 #include "core/text.h"
 #include "http/http.h"
+#include "limiter/env.h"
 #include "limiter/limiter.h"
 #include "limits/ask.h"
 
@@ -68,7 +69,8 @@ int spile_http_check(spile_limiter *limiter, const spile_http_request *request, 
                         "the limiter or the request is NULL, or it was not started by SPILE_HTTP_REQUEST_INIT");
   if (request->method == NULL || (request->path == NULL && request->route == NULL))
     return check_refuse(request->settings, response, SPILE_EINVAL, "the request has no method, or no path and route");
-  /* Without an address `client` is empty, and a limit by address finds no subject. */
+  if (limiter->fork_generation != spile__fork_generation())
+    return check_refuse(request->settings, response, SPILE_EFORK, spile_code_text(SPILE_EFORK));
   bool known =
       spile_http_client(request->settings, request->peer, request->header, request->header_user, response->client);
   (void)known;

@@ -233,6 +233,6 @@ bool spile_http_client(const spile_http_settings *settings, const char *peer, sp
   else
     walk_by_trust(settings, &list, &client, &known);
   if (known)
-    spile__address_write(&client, 128, out);
+    spile__address_spell(&client, out);
   return known;
 }

@@ -186,6 +186,10 @@ bool spile__network_has(const spile__network *network, const spile__address *add
   return network->base.is_v6 == address->is_v6 && bits_equal(network->base.bytes, address->bytes, network->prefix);
 }
 
+void spile__address_spell(const spile__address *address, char out[SPILE__ADDRESS_TEXT_MAX]) {
+  (void)inet_ntop(address->is_v6 ? AF_INET6 : AF_INET, address->bytes, out, SPILE__ADDRESS_TEXT_MAX);
+}
+
 /* Whether an IPv6 address is an IPv4 one in a form that the network makes: its last four bytes are the address. */
 static bool address_carries_v4(const uint8_t *bytes) {
   static const uint8_t translated[12] = {0, 0x64, 0xff, 0x9b};

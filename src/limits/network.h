@@ -35,9 +35,12 @@ bool spile__network_parse(spile__network *out, const char *text, size_t len);
 /* IPv4 is in IPv4 networks alone, IPv6 in those of IPv6. */
 bool spile__network_has(const spile__network *network, const spile__address *address);
 
+/* Writes a whole address in its one spelling (RFC 5952), so that reading it gives the same address again. */
+void spile__address_spell(const spile__address *address, char out[SPILE__ADDRESS_TEXT_MAX]);
+
 /*
- * Writes an address in its one spelling (RFC 5952), cut to `v6_prefix` bits and with "/PREFIX" where that cuts. An IPv4
- * address that IPv6 carries as a whole (64:ff9b::/96 of RFC 6052, the old ::/96) is written as IPv4.
+ * Writes whose address it is, for a subject: in its one spelling, cut to `v6_prefix` bits and with "/PREFIX" where that
+ * cuts. An IPv4 address that IPv6 carries as a whole (64:ff9b::/96 of RFC 6052, the old ::/96) is written as IPv4.
  */
 void spile__address_write(const spile__address *address, unsigned v6_prefix, char out[SPILE__ADDRESS_TEXT_MAX]);
 
