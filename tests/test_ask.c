@@ -268,6 +268,23 @@ Test(ask, HTTP_07_names_the_strictest_limit_without_a_subject_and_asks_nothing) 
   asking_finish(&a);
 }
 
+Test(ask, HTTP_07_takes_fail_for_stricter_than_closed_and_closed_than_open) {
+  static const char *const texts[] = {"1/s,name=o,on_store_error=open", "1/s,name=c,on_store_error=closed",
+                                      "1/s,name=f,on_store_error=fail"};
+  for (int first = 0; first < 3; first++) {
+    for (int second = 0; second < 3; second++) {
+      if (first == second)
+        continue;
+      rig_limit limits[] = {{texts[first], .chain = "user"}, {texts[second], .chain = "api_key"}};
+      asking a;
+      asking_start(&a, SPILE_ROUTE_LIMITED, limits, 2);
+      cr_assert(eq(int, asking_take(&a, SPILE_ROUTE_COST), SPILE_ENOSUBJECT));
+      cr_assert(eq(int, a.ruling.decision.name[0], "ocf"[first > second ? first : second]));
+      asking_finish(&a);
+    }
+  }
+}
+
 Test(ask, HTTP_07_leaves_an_open_limit_out_and_still_asks_the_others) {
   static const rig_limit limits[] = {{"1/s,name=a,on_store_error=open", .chain = "user"},
                                      {"1/s,capacity=60,name=b,on_store_error=closed", .chain = "ip"}};
