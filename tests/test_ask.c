@@ -306,6 +306,8 @@ Test(ask, HTTP_07_leaves_an_open_limit_out_and_still_asks_the_others) {
                                  SPILE__NO_SUBJECT_BY_POLICY, &a.ruling),
                SPILE_ALLOWED));
   cr_assert(eq(int, a.ruling.decision.decided_by, SPILE_BY_POLICY));
+  cr_assert(eq(int, a.ruling.decision.store_error, SPILE_REASON_NONE));
+  cr_assert(strstr(a.ruling.decision.detail, "left out") != NULL);
   cr_assert(eq(sz, spile_scripted_store_calls(a.store), (size_t)0));
   asking_finish(&a);
 }

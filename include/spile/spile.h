@@ -331,8 +331,10 @@ typedef enum spile_decided_by {
   SPILE_BY_NOBODY = 0, /* no answer: the call returned an error */
   SPILE_BY_STORE = 1,  /* the store decided */
   SPILE_BY_FULL = 2,   /* the store had no room for a new bucket: the limit's on_full decided */
-  SPILE_BY_LIMITS = 3, /* the numbers alone decided: never, while the store could not answer */
-  SPILE_BY_POLICY = 4, /* the store could not answer: the limit's on_store_error decided */
+  SPILE_BY_LIMITS = 3, /* the limits alone decided: never, while the store could not answer; or what a limits file
+                          answers without a store: blocked, skipped, or no limit in force */
+  SPILE_BY_POLICY = 4, /* the store could not answer, or (spile_http_check) could not be asked for want of a subject:
+                          the limit's on_store_error decided */
 } spile_decided_by;
 
 /** The word of a spile_decided_by: "store", "full", "limits", "policy"; "nobody" for anything else. */

@@ -174,6 +174,15 @@ static void ask_shadows(const ask *a, char *bytes) {
   }
 }
 
+/* No limit in force is left to ask for: there is none, or all are open and have no subject. */
+static int ask_nothing(const ask *a) {
+  if (a->ruling->n_waived == 0)
+    return ask_answer(a, SPILE_ALLOWED, SPILE_BY_LIMITS);
+  (void)ruling_refuse(a->ruling, SPILE_ENOSUBJECT,
+                      "left out: the caller has nothing that an open limit's key asks for");
+  return ask_answer(a, SPILE_ALLOWED, SPILE_BY_POLICY);
+}
+
 /* Decides with keys in `bytes`. @return 0 when they do not fit, and nothing was asked; else as spile_limits_take */
 static int ask_decide(ask *a, char *bytes, size_t size) {
   bool fits;
@@ -189,7 +198,7 @@ static int ask_decide(ask *a, char *bytes, size_t size) {
                  ? spile_take_all(a->limiter, a->requests, ruling->n, &ruling->decision, ruling->each)
                  : spile_peek_all(a->limiter, a->requests, ruling->n, &ruling->decision, ruling->each);
   else
-    result = ask_answer(a, SPILE_ALLOWED, ruling->n_waived > 0 ? SPILE_BY_POLICY : SPILE_BY_LIMITS);
+    result = ask_nothing(a);
   if (result == SPILE_ALLOWED && (ruling->decision.decided_by != SPILE_BY_POLICY || ruling->n == 0))
     ask_shadows(a, bytes);
   return result;
