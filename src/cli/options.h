@@ -38,8 +38,8 @@ typedef struct cli_options {
   int64_t timeout_ms;
   spile_on_store_error on_store_error; /* DEFAULT: what each limit says */
   bool by_route;
-  const char *fields; /* as given; NULL */
-  int64_t top_count;  /* rows of a table, 0 to 1,000 */
+  const char *fields;  /* as given; NULL */
+  int64_t top_count;   /* rows of a table, 0 to 1,000 */
   const char *explain; /* a route */
   const char *tier;
   char **arguments; /* what is not an option */

@@ -163,9 +163,8 @@ static void ask_shadows(const ask *a, char *bytes) {
       continue;
     size_t at = ruling->n + ruling->n_shadow;
     spile_request request = ask_request(a, limit, bytes, key_len);
-    int result = a->verb == SPILE_VERB_TAKE
-                     ? spile_take(a->limiter, request.limit, bytes, key_len, request.cost, &ruling->each[at])
-                     : spile_peek(a->limiter, request.limit, bytes, key_len, request.cost, &ruling->each[at]);
+    int result = spile__limiter_ask(a->limiter, a->verb, &request, 1, &ruling->each[at], NULL,
+                                    &(spile__about){.route = a->route->text, .shadow = true});
     ruling->each[at].index = (uint32_t)at;
     ruling->limits[at] = limit->limit;
     ruling->n_shadow++;
@@ -194,9 +193,8 @@ static int ask_decide(ask *a, char *bytes, size_t size) {
 
   spile_ruling *ruling = a->ruling;
   if (ruling->n > 0)
-    result = a->verb == SPILE_VERB_TAKE
-                 ? spile_take_all(a->limiter, a->requests, ruling->n, &ruling->decision, ruling->each)
-                 : spile_peek_all(a->limiter, a->requests, ruling->n, &ruling->decision, ruling->each);
+    result = spile__limiter_ask(a->limiter, a->verb, a->requests, ruling->n, &ruling->decision, ruling->each,
+                                &(spile__about){.route = a->route->text});
   else
     result = ask_nothing(a);
   if (result == SPILE_ALLOWED && (ruling->decision.decided_by != SPILE_BY_POLICY || ruling->n == 0))
