@@ -27,8 +27,8 @@ static spile__state state_of(spile_shape shape, int64_t full_at_ms, int64_t rem)
 /* The debt in units that a state has at now_ms under `shape`, and whether a take has to write it. */
 static int64_t debt_of(spile_shape shape, spile__state state, int64_t now_ms, bool *moved) {
   spile_reading reading;
-  *moved = bucket->read(&shape, &state, now_ms, &reading);
-  cr_assert(bucket->reading_valid(&shape, &reading));
+  *moved = bucket->read(&shape, &state, now_ms, 0, &reading);
+  cr_assert(bucket->reading_valid(&shape, &reading, 0));
   return reading.values[0];
 }
 
@@ -55,7 +55,7 @@ static void expect_verdict(spile__verdict got, int outcome, int64_t remaining, i
 Test(bucket, no_state_is_a_full_bucket) {
   spile_shape shape = shape_of(10, 1, 1000, 0);
   spile_reading reading = {{7, 7, 7, 7}};
-  cr_expect(not(bucket->read(&shape, NULL, 5, &reading)));
+  cr_expect(not(bucket->read(&shape, NULL, 5, 0, &reading)));
   for (int i = 0; i < 4; i++)
     cr_expect(eq(i64, reading.values[i], 0));
 }
@@ -166,7 +166,7 @@ Test(bucket, a_state_keeps_what_whole_milliseconds_leave) {
   spile_shape shape = shape_of(100, 7, 1000, 0);
   spile_reading reading = {{100000}};
   spile__state state;
-  cr_assert(bucket->state(&shape, &reading, 1000, &state));
+  cr_assert(bucket->state(&shape, &reading, 1000, NULL, &state));
   cr_expect(eq(i64, state.bucket.full_at_ms, 1000 + 14285)); /* 100000 = 14285·7 + 5 */
   cr_expect(eq(i64, state.bucket.rem, 5));
   expect_debt(shape, state, 1000, 100000, false);
@@ -176,7 +176,7 @@ Test(bucket, a_full_bucket_has_no_state) {
   spile_shape shape = shape_of(100, 7, 1000, 0);
   spile_reading reading = {{0}};
   spile__state state;
-  cr_expect(not(bucket->state(&shape, &reading, 1000, &state)));
+  cr_expect(not(bucket->state(&shape, &reading, 1000, NULL, &state)));
 }
 
 /* 7 units a ms, 1000 a token, level 7.001 tokens. */
@@ -196,11 +196,11 @@ Test(bucket, waits_round_up_and_what_is_left_rounds_down) {
 Test(bucket, readings_from_outside_are_held_to_the_bounds) {
   spile_shape shape = shape_of(10, 3, 1000, 2);
   spile_reading reading = {{12000 + 3000}};
-  cr_expect(bucket->reading_valid(&shape, &reading));
+  cr_expect(bucket->reading_valid(&shape, &reading, 0));
   reading.values[0]++;
-  cr_expect(not(bucket->reading_valid(&shape, &reading)));
+  cr_expect(not(bucket->reading_valid(&shape, &reading, 0)));
   reading.values[0] = -1;
-  cr_expect(not(bucket->reading_valid(&shape, &reading)));
+  cr_expect(not(bucket->reading_valid(&shape, &reading, 0)));
 }
 
 Test(bucket, stored_states_are_held_to_the_bounds) {

@@ -57,8 +57,10 @@ static void expect_agreement(const steps_subject *subject, uint64_t steps) {
 
 /* ---- The core over a plain array ---- */
 
+#define ALGORITHMS SPILE_LEAKY_BUCKET /* the last one */
+
 typedef struct core_subject {
-  spile__algorithm algorithm; /* the token bucket, or a broken copy */
+  spile__algorithm algorithms[ALGORITHMS + 1]; /* the core's by spile_algorithm, one of them perhaps broken */
   bool denial_writes;
   bool all_or_nothing;
   bool peek_writes;
@@ -69,14 +71,20 @@ typedef struct core_subject {
 } core_subject;
 
 static core_subject core_sound(void) {
-  return (core_subject){.algorithm = spile__token_bucket, .denial_writes = true, .all_or_nothing = true};
+  core_subject core = {.denial_writes = true, .all_or_nothing = true};
+  for (int i = 1; i <= ALGORITHMS; i++)
+    core.algorithms[i] = *spile__algorithm_get((spile_algorithm)i);
+  return core;
 }
 
 static void core_write(core_subject *core, size_t bucket, const spile_item *item, int64_t cost, int64_t now_ms) {
+  const spile__algorithm *algorithm = &core->algorithms[item->spec->algorithm];
   spile_reading reading = item->reading;
   if (cost > 0)
-    core->algorithm.charge(&item->spec->shape, &reading, cost);
-  core->stored[bucket] = core->algorithm.state(&item->spec->shape, &reading, now_ms, &core->states[bucket]);
+    algorithm->charge(&item->spec->shape, &reading, cost);
+  spile__state *state = &core->states[bucket];
+  core->stored[bucket] =
+      algorithm->state(&item->spec->shape, &reading, now_ms, core->stored[bucket] ? state : NULL, state);
 }
 
 static int core_decide(void *self, bool take, int64_t now_ms, const spile_request *requests, const size_t *buckets,
@@ -109,11 +117,12 @@ static int core_decide(void *self, bool take, int64_t now_ms, const spile_reques
   for (size_t j = 0; j < count; j++) {
     size_t bucket = buckets[firsts[j]];
     const spile_shape *shape = &items[j].spec->shape;
-    moved[j] =
-        core->algorithm.read(shape, core->stored[bucket] ? &core->states[bucket] : NULL, now_ms, &items[j].reading);
+    const spile__algorithm *algorithm = &core->algorithms[items[j].spec->algorithm];
+    moved[j] = algorithm->read(shape, core->stored[bucket] ? &core->states[bucket] : NULL, now_ms, items[j].cost,
+                               &items[j].reading);
     bool fits = items[j].cost <= shape->capacity;
     never = never || !fits;
-    fit[j] = fits && core->algorithm.fits(shape, &items[j].reading, items[j].cost);
+    fit[j] = fits && algorithm->fits(shape, &items[j].reading, items[j].cost);
     all_fit = all_fit && fit[j];
   }
   bool charged = take && all_fit;
@@ -132,13 +141,14 @@ static int core_decide(void *self, bool take, int64_t now_ms, const spile_reques
   for (size_t i = 0; i < n; i++) {
     const spile_item *item = &items[item_of[i]];
     spile__verdict verdict;
-    core->algorithm.report(&item->spec->shape, &item->reading, item->cost, charged, &verdict);
+    core->algorithms[item->spec->algorithm].report(&item->spec->shape, &item->reading, item->cost, charged, &verdict);
     each[i] = (spile_decision){.outcome = verdict.outcome,
                                .decided_by = SPILE_BY_STORE,
                                .index = (uint32_t)i,
                                .remaining = verdict.remaining,
                                .retry_after_ms = verdict.retry_after_ms,
-                               .reset_after_ms = verdict.reset_after_ms};
+                               .reset_after_ms = verdict.reset_after_ms,
+                               .delay_ms = verdict.delay_ms};
   }
   return outcome;
 }
@@ -234,8 +244,9 @@ static bool bug_fits_leaves_a_unit(const spile_shape *shape, const spile_reading
 }
 
 /* The instant far ahead is believed. */
-static bool bug_no_cut(const spile_shape *shape, const spile__state *state, int64_t now_ms, spile_reading *out) {
-  bool moved = spile__token_bucket.read(shape, state, now_ms, out);
+static bool bug_no_cut(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
+                       spile_reading *out) {
+  bool moved = spile__token_bucket.read(shape, state, now_ms, cost, out);
   if (state == NULL || !spile__shape_equal(shape, &state->shape) || !moved)
     return moved;
   int64_t ahead_ms = state->bucket.full_at_ms - now_ms;
@@ -244,9 +255,9 @@ static bool bug_no_cut(const spile_shape *shape, const spile__state *state, int6
 }
 
 /* The cut comes as soon as the bucket looks emptier than empty, and pays back what a clock that disagrees hid. */
-static bool bug_cut_without_tolerance(const spile_shape *shape, const spile__state *state, int64_t now_ms,
+static bool bug_cut_without_tolerance(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
                                       spile_reading *out) {
-  bool moved = spile__token_bucket.read(shape, state, now_ms, out);
+  bool moved = spile__token_bucket.read(shape, state, now_ms, cost, out);
   int64_t empty = shape->capacity * shape->period_ms;
   if (out->values[0] <= empty)
     return moved;
@@ -255,9 +266,9 @@ static bool bug_cut_without_tolerance(const spile_shape *shape, const spile__sta
 }
 
 /* The cut comes at the edge, not past it. */
-static bool bug_cut_at_the_edge(const spile_shape *shape, const spile__state *state, int64_t now_ms,
+static bool bug_cut_at_the_edge(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
                                 spile_reading *out) {
-  bool moved = spile__token_bucket.read(shape, state, now_ms, out);
+  bool moved = spile__token_bucket.read(shape, state, now_ms, cost, out);
   int64_t empty = shape->capacity * shape->period_ms;
   if (out->values[0] < empty + SPILE__TOLERANCE_MS * shape->refill)
     return moved;
@@ -266,9 +277,9 @@ static bool bug_cut_at_the_edge(const spile_shape *shape, const spile__state *st
 }
 
 /* A bucket that was not touched while it was full is paid for the idle time. */
-static bool bug_idle_time_earns(const spile_shape *shape, const spile__state *state, int64_t now_ms,
+static bool bug_idle_time_earns(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
                                 spile_reading *out) {
-  bool moved = spile__token_bucket.read(shape, state, now_ms, out);
+  bool moved = spile__token_bucket.read(shape, state, now_ms, cost, out);
   if (state != NULL && out->values[0] == 0 && now_ms - state->bucket.full_at_ms < 1000 &&
       spile__shape_equal(shape, &state->shape))
     out->values[0] = (state->bucket.full_at_ms - now_ms) * shape->refill + state->bucket.rem;
@@ -276,9 +287,9 @@ static bool bug_idle_time_earns(const spile_shape *shape, const spile__state *st
 }
 
 /* A clock that stepped back makes the bucket look fuller: the distance counts, not its sign. */
-static bool bug_clock_back_earns(const spile_shape *shape, const spile__state *state, int64_t now_ms,
+static bool bug_clock_back_earns(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
                                  spile_reading *out) {
-  bool moved = spile__token_bucket.read(shape, state, now_ms, out);
+  bool moved = spile__token_bucket.read(shape, state, now_ms, cost, out);
   int64_t empty = shape->capacity * shape->period_ms;
   if (out->values[0] > empty)
     out->values[0] = out->values[0] < 2 * empty ? 2 * empty - out->values[0] : 0;
@@ -287,22 +298,22 @@ static bool bug_clock_back_earns(const spile_shape *shape, const spile__state *s
 
 /* A conversion keeps whole tokens only. */
 static bool bug_conversion_drops_the_fraction(const spile_shape *shape, const spile__state *state, int64_t now_ms,
-                                              spile_reading *out) {
-  bool moved = spile__token_bucket.read(shape, state, now_ms, out);
+                                              int64_t cost, spile_reading *out) {
+  bool moved = spile__token_bucket.read(shape, state, now_ms, cost, out);
   if (state != NULL && moved && !spile__shape_equal(shape, &state->shape))
     out->values[0] = spile__div_ceil(out->values[0], shape->period_ms) * shape->period_ms;
   return moved;
 }
 
 /* A conversion multiplies and divides in doubles, past what they count exactly. */
-static bool bug_conversion_in_doubles(const spile_shape *shape, const spile__state *state, int64_t now_ms,
+static bool bug_conversion_in_doubles(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
                                       spile_reading *out) {
-  bool moved = spile__token_bucket.read(shape, state, now_ms, out);
+  bool moved = spile__token_bucket.read(shape, state, now_ms, cost, out);
   int64_t empty = shape->capacity * shape->period_ms;
   if (state == NULL || !moved || spile__shape_equal(shape, &state->shape) || out->values[0] >= empty)
     return moved;
   spile_reading old;
-  (void)spile__token_bucket.read(&state->shape, state, now_ms, &old);
+  (void)spile__token_bucket.read(&state->shape, state, now_ms, cost, &old);
   int64_t old_level = state->shape.capacity * state->shape.period_ms - old.values[0];
   double product = (double)old_level * (double)shape->period_ms;
   int64_t level = (int64_t)(product / (double)state->shape.period_ms);
@@ -311,27 +322,28 @@ static bool bug_conversion_in_doubles(const spile_shape *shape, const spile__sta
 }
 
 /* The stored debt is read as if it had been made under the new numbers. */
-static bool bug_no_conversion(const spile_shape *shape, const spile__state *state, int64_t now_ms, spile_reading *out) {
+static bool bug_no_conversion(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
+                              spile_reading *out) {
   if (state == NULL)
-    return spile__token_bucket.read(shape, NULL, now_ms, out);
+    return spile__token_bucket.read(shape, NULL, now_ms, cost, out);
   spile__state mine = *state;
   mine.shape = *shape;
   mine.bucket.rem %= shape->refill;
-  return spile__token_bucket.read(shape, &mine, now_ms, out);
+  return spile__token_bucket.read(shape, &mine, now_ms, cost, out);
 }
 
 /* What is left of a millisecond is lost at every write. */
 static bool bug_remainder_lost(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
-                               spile__state *out) {
-  bool stored = spile__token_bucket.state(shape, reading, now_ms, out);
+                               const spile__state *old, spile__state *out) {
+  bool stored = spile__token_bucket.state(shape, reading, now_ms, old, out);
   out->bucket.rem = 0;
   return stored;
 }
 
 /* A bucket that a conversion filled is kept, and is in debt again when the clock steps back. */
 static bool bug_full_is_kept(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
-                             spile__state *out) {
-  (void)spile__token_bucket.state(shape, reading, now_ms, out);
+                             const spile__state *old, spile__state *out) {
+  (void)spile__token_bucket.state(shape, reading, now_ms, old, out);
   return true;
 }
 
@@ -342,25 +354,25 @@ typedef struct planted {
 
 Test(differential, catches_planted_bugs) {
   const core_subject sound = core_sound();
-  planted bugs[18];
+  static planted bugs[18];
   size_t n = 0;
 #define PLANT(label, member, value)                  \
   bugs[n] = (planted){.name = label, .core = sound}; \
   bugs[n++].core.member = value
-  PLANT("retry rounds down", algorithm.report, bug_retry_rounds_down);
-  PLANT("reset rounds down", algorithm.report, bug_reset_rounds_down);
-  PLANT("remaining rounds up", algorithm.report, bug_remaining_rounds_up);
-  PLANT("a take leaves a unit", algorithm.fits, bug_fits_leaves_a_unit);
-  PLANT("no cut", algorithm.read, bug_no_cut);
-  PLANT("cut without tolerance", algorithm.read, bug_cut_without_tolerance);
-  PLANT("cut at the edge", algorithm.read, bug_cut_at_the_edge);
-  PLANT("idle time at full earns", algorithm.read, bug_idle_time_earns);
-  PLANT("a clock that steps back earns", algorithm.read, bug_clock_back_earns);
-  PLANT("conversion to whole tokens", algorithm.read, bug_conversion_drops_the_fraction);
-  PLANT("conversion in doubles", algorithm.read, bug_conversion_in_doubles);
-  PLANT("no conversion", algorithm.read, bug_no_conversion);
-  PLANT("remainder lost", algorithm.state, bug_remainder_lost);
-  PLANT("what a conversion filled is kept", algorithm.state, bug_full_is_kept);
+  PLANT("retry rounds down", algorithms[SPILE_TOKEN_BUCKET].report, bug_retry_rounds_down);
+  PLANT("reset rounds down", algorithms[SPILE_TOKEN_BUCKET].report, bug_reset_rounds_down);
+  PLANT("remaining rounds up", algorithms[SPILE_TOKEN_BUCKET].report, bug_remaining_rounds_up);
+  PLANT("a take leaves a unit", algorithms[SPILE_TOKEN_BUCKET].fits, bug_fits_leaves_a_unit);
+  PLANT("no cut", algorithms[SPILE_TOKEN_BUCKET].read, bug_no_cut);
+  PLANT("cut without tolerance", algorithms[SPILE_TOKEN_BUCKET].read, bug_cut_without_tolerance);
+  PLANT("cut at the edge", algorithms[SPILE_TOKEN_BUCKET].read, bug_cut_at_the_edge);
+  PLANT("idle time at full earns", algorithms[SPILE_TOKEN_BUCKET].read, bug_idle_time_earns);
+  PLANT("a clock that steps back earns", algorithms[SPILE_TOKEN_BUCKET].read, bug_clock_back_earns);
+  PLANT("conversion to whole tokens", algorithms[SPILE_TOKEN_BUCKET].read, bug_conversion_drops_the_fraction);
+  PLANT("conversion in doubles", algorithms[SPILE_TOKEN_BUCKET].read, bug_conversion_in_doubles);
+  PLANT("no conversion", algorithms[SPILE_TOKEN_BUCKET].read, bug_no_conversion);
+  PLANT("remainder lost", algorithms[SPILE_TOKEN_BUCKET].state, bug_remainder_lost);
+  PLANT("what a conversion filled is kept", algorithms[SPILE_TOKEN_BUCKET].state, bug_full_is_kept);
   PLANT("a denial loses conversion and cut", denial_writes, false);
   PLANT("who fits pays although another denies", all_or_nothing, false);
   PLANT("a peek writes", peek_writes, true);

@@ -169,6 +169,7 @@ static const text_row texts[] = {
     {"1/3650d", NULL, 1, 1, TEN_YEARS_MS, SPILE_ON_FULL_CLOSED},
     {"0.000000001/ms,capacity=1", NULL, 1, 1, 1000000000, SPILE_ON_FULL_CLOSED},
     {"7/s,token_bucket,on_full=open,name=a b/c,capacity=2", "a b/c", 2, 7, 1000, SPILE_ON_FULL_OPEN},
+    {"1/3s,leaky_bucket,capacity=10", NULL, 10, 1, 3000, SPILE_ON_FULL_CLOSED},
     {"7/s,on_full=fail", NULL, 7, 7, 1000, SPILE_ON_FULL_FAIL},
     {"0007/01s", NULL, 7, 7, 1000, SPILE_ON_FULL_CLOSED},
 };
@@ -258,6 +259,7 @@ static const fault_row faults[] = {
     {"5/s,on_store_error=open,on_store_error=open", 25, "a second \"on_store_error=open\";"},
     {"5/s,on_full=open,on_full=open", 18, "a second \"on_full=open\";"},
     {"5/s,token_bucket,token_bucket", 18, "a second algorithm: \"token_bucket\";"},
+    {"5/s,token_bucket,leaky_bucket", 18, "a second algorithm: \"leaky_bucket\";"},
     {"5/\x1b[2J\xff\"", 3, "no unit of time in \"\\x1b[2J\\xff\\x22\";"},
 };
 

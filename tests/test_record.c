@@ -45,6 +45,18 @@ Test(record, the_first_version_stays_readable) {
   cr_expect(memcmp(written, golden, LEN) == 0);
 }
 
+/* A leaky bucket as its first version wrote it. */
+Test(record, a_leaky_bucket_differs_in_its_algorithm_only) {
+  spile__state state = state_of(60, 1, 1000, 0, INT64_C(1700000000123), 0);
+  unsigned char written[SPILE__RECORD_LEN_MAX];
+  cr_assert(eq(sz, spile__record_encode(written, SPILE_LEAKY_BUCKET, &state, "k", 1), LEN));
+  cr_expect(written[1] == 2);
+  cr_expect(memcmp(written + 8, golden + 8, LEN - 8) == 0);
+  spile__state got;
+  cr_assert(eq(int, (int)spile__record_decode(written, LEN, SPILE_LEAKY_BUCKET, "k", 1, &got), SPILE_REASON_NONE));
+  expect_same(&got, &state);
+}
+
 Test(record, what_is_written_is_read_back) {
   const spile__state states[] = {
       state_of(1, 1, 1, 0, 0, 0),

@@ -358,7 +358,7 @@ static void step_model(test_bucket *buckets, test_step *step, const int64_t *cos
   bool fits = true;
   for (size_t i = 0; i < step->n; i++) {
     test_bucket *at = &buckets[step->buckets[i]];
-    rewrites[i] = algorithm->read(&step->shapes[i], at->stored ? &at->state : NULL, now_ms, &readings[i]);
+    rewrites[i] = algorithm->read(&step->shapes[i], at->stored ? &at->state : NULL, now_ms, costs[i], &readings[i]);
     step->debts[i] = readings[i].values[0];
     fits = fits && algorithm->fits(&step->shapes[i], &readings[i], costs[i]);
   }
@@ -368,7 +368,7 @@ static void step_model(test_bucket *buckets, test_step *step, const int64_t *cos
       continue;
     if (fits)
       algorithm->charge(&step->shapes[i], &readings[i], costs[i]);
-    at->stored = algorithm->state(&step->shapes[i], &readings[i], now_ms, &at->state);
+    at->stored = algorithm->state(&step->shapes[i], &readings[i], now_ms, NULL, &at->state);
   }
 }
 

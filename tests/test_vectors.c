@@ -176,7 +176,7 @@ static void core_step(core_buckets *buckets, const vector_row *rows, size_t n, s
     items[i] = (spile_item){.spec = spile_limit_spec(rows[i].limit), .cost = rows[i].cost};
     size_t at = core_find(buckets, rows[i].bucket);
     moved[i] = bucket->read(&items[i].spec->shape, buckets->stored[at] ? &buckets->states[at] : NULL, rows[i].at_ms,
-                            &items[i].reading);
+                            rows[i].cost, &items[i].reading);
     never = never || rows[i].cost > items[i].spec->shape.capacity;
   }
   bool take = rows->take && !never;
@@ -189,7 +189,7 @@ static void core_step(core_buckets *buckets, const vector_row *rows, size_t n, s
     if (charged)
       bucket->charge(shape, &items[i].reading, items[i].cost);
     size_t at = core_find(buckets, rows[i].bucket);
-    buckets->stored[at] = bucket->state(shape, &items[i].reading, rows[i].at_ms, &buckets->states[at]);
+    buckets->stored[at] = bucket->state(shape, &items[i].reading, rows[i].at_ms, NULL, &buckets->states[at]);
   }
 }
 

@@ -136,6 +136,12 @@ typedef enum spile_on_store_error {
   SPILE_ON_STORE_ERROR_CLOSED = 3,  /* denied */
 } spile_on_store_error;
 
+/* How a limit counts; docs/algorithms.md says which one when. */
+typedef enum spile_algorithm {
+  SPILE_TOKEN_BUCKET = 1, /* a bucket that refills continuously: bursts up to the capacity, then the rate */
+  SPILE_LEAKY_BUCKET = 2, /* admits what a token bucket does, and says by how long to delay it (delay_ms) */
+} spile_algorithm;
+
 /* One validated limit: immutable, reference-counted. Thread-safety: safe. */
 typedef struct spile_limit spile_limit;
 
@@ -149,16 +155,17 @@ typedef struct spile_limit_def {
   int on_full;              /* a spile_on_full */
   int on_store_error;       /* a spile_on_store_error */
   int64_t timeout_ms;       /* longest time for the store, 1 to 3,600,000; 0: the limiter's */
+  int algorithm;            /* a spile_algorithm; 0: SPILE_TOKEN_BUCKET */
 } spile_limit_def;
 
 #define SPILE_LIMIT_DEF_INIT \
-  { sizeof(spile_limit_def), NULL, 0, 0, 0, SPILE_ON_FULL_CLOSED, SPILE_ON_STORE_ERROR_DEFAULT, 0 }
+  { sizeof(spile_limit_def), NULL, 0, 0, 0, SPILE_ON_FULL_CLOSED, SPILE_ON_STORE_ERROR_DEFAULT, 0, 0 }
 
 /**
- * Makes a limit from its text form: COUNT/PERIOD[,capacity=TOKENS][,name=NAME][,on_full=closed|open|fail]
+ * Makes a limit from its text form: COUNT/PERIOD[,ALGORITHM][,capacity=TOKENS][,name=NAME][,on_full=closed|open|fail]
  * [,on_store_error=fail|open|closed].
  *
- * A token_bucket, which may be named as one more option. "10/s" is 10 tokens a second with a capacity of 10;
+ * ALGORITHM is token_bucket, the default, or leaky_bucket. "10/s" is 10 tokens a second with a capacity of 10;
  * "1/s,capacity=60"; "0.05/s,capacity=5" (at most 9 decimals, and then a capacity); "5/15m"; "1000/d,name=day". Units:
  * ms, s, m, h, d. The rate is kept exactly, as a fraction.
  *
@@ -354,7 +361,8 @@ typedef struct spile_decision {
   int64_t retry_after_ms; /* denied by the store: the same take succeeds then and not 1 ms earlier, if nobody else
                              takes; allowed: 0; never, and whatever the store did not decide: SPILE_UNKNOWN */
   int64_t reset_after_ms; /* milliseconds until the bucket is full; SPILE_UNKNOWN */
-  int64_t delay_ms;       /* wait before going ahead, for limits that space what they admit; else 0 */
+  int64_t delay_ms;       /* allowed: wait so long before going ahead, for leaky_bucket limits, the longest of several;
+                             else 0 */
   char detail[128];       /* why there is no answer, or why it is not the store's; else empty */
   uint64_t reserved[4];   /* 0 */
 } spile_decision;
@@ -469,7 +477,7 @@ typedef struct spile_stored {
   size_t key_len;
   const char *name; /* not NUL-terminated; NULL where the key is hashed */
   size_t name_len;
-  const char *algorithm; /* "token_bucket" */
+  const char *algorithm; /* as limits are written: "token_bucket", … */
   int64_t capacity;      /* the numbers it was last written under … */
   int64_t refill_tokens; /* … in lowest terms */
   int64_t refill_period_ms;

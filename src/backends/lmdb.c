@@ -116,7 +116,7 @@ static int lmdb_write_item(const spile__lmdb_store *store, MDB_txn *txn, int64_t
   lmdb_key(&key, store, item);
   MDB_val name = {key.len, key.bytes};
   spile__state state;
-  if (!algorithm->state(&spec->shape, &reading, now_ms, &state)) {
+  if (!algorithm->state(&spec->shape, &reading, now_ms, NULL, &state)) {
     int result = mdb_del(txn, store->env->dbi, &name, NULL);
     return result == MDB_NOTFOUND ? 0 : result;
   }

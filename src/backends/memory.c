@@ -2,9 +2,10 @@
 /*
  * The memory store: buckets of one process in a table that is mapped at open and never grows.
  *
- * The common call, one token bucket whose limit has not changed, is one look at one cache line and one compare-and-swap
- * of its word, and a denial not even that: it only reads. Everything else (several buckets, a changed limit, a clock
- * cut, a refill too fine for the word) locks its entries for a moment and goes through the algorithm's table.
+ * The common call, one token or leaky bucket whose limit has not changed, is one look at one cache line and one
+ * compare-and-swap of its word, and a denial not even that: it only reads. Everything else (several buckets, a changed
+ * limit, a clock cut, a refill too fine for the word) locks its entries for a moment and goes through the algorithm's
+ * table.
  *
  * A call for several buckets locks their entries one after the other and waits for none: if one is taken, it gives all
  * back and begins again. So no two calls can wait for each other, in whatever order they come.
@@ -84,7 +85,7 @@ static bool entry_take(const memory_table *table, memory_entry *entry, uint64_t 
     algorithm->charge(&item->spec->shape, &after, item->cost);
   if (fits || rewrite)
     spile__memory_unlock_with(entry, word, probe->limit,
-                              algorithm->state(&item->spec->shape, &after, now_ms, &state) ? &state : NULL);
+                              algorithm->state(&item->spec->shape, &after, now_ms, NULL, &state) ? &state : NULL);
   else
     spile__memory_unlock(entry, word);
   return true;
@@ -102,20 +103,20 @@ static bool entry_peek(const memory_table *table, memory_entry *entry, uint64_t 
 typedef enum short_path { SHORT_DONE, SHORT_AGAIN, SHORT_NOT } short_path;
 
 /*
- * The token bucket of unchanged shape, on the word alone. The same decision as bucket.c makes of a state: debt, fit,
- * and the instant of the new debt.
+ * A token or leaky bucket of unchanged shape, on the word alone. The same decision as bucket.c makes of a state: debt,
+ * fit, and the instant of the new debt.
  */
 static inline short_path entry_take_short(memory_entry *entry, uint64_t word, const memory_limit *limit,
                                           spile_item *item, int64_t now_ms) {
   uint32_t shape = atomic_load_explicit(&entry->shape, memory_order_acquire);
-  if (entry_limit_id(shape) != limit->id || limit->wide)
+  if (entry_limit_id(shape) != limit->id)
     return SHORT_NOT;
   bool cut;
   int64_t debt = spile__bucket_debt(&limit->spec.shape, word_full_at_ms(word), word_rem(word), now_ms, &cut);
   if (cut)
     return SHORT_NOT;
   item->reading = (spile_reading){{debt}};
-  if (!spile__bucket_fits(&limit->spec.shape, debt, item->cost))
+  if (!spile__bucket_debt_fits(&limit->spec.shape, debt, item->cost))
     return atomic_load_explicit(&entry->word, memory_order_acquire) == word ? SHORT_DONE : SHORT_AGAIN;
   int64_t full_at_ms;
   int64_t rem;
@@ -139,7 +140,7 @@ static memory_added entry_add(memory_table *table, const memory_probe *probe, sp
   (void)spile__item_read(item, NULL, now_ms);
   spile_reading after = item->reading;
   algorithm->charge(&item->spec->shape, &after, item->cost);
-  bool stored = algorithm->state(&item->spec->shape, &after, now_ms, &state);
+  bool stored = algorithm->state(&item->spec->shape, &after, now_ms, NULL, &state);
   spile__memory_unlock_with(entry, word, probe->limit, stored ? &state : NULL);
   return MEMORY_ADDED;
 }
@@ -180,7 +181,7 @@ static int memory_decide_one(memory_store *memory, spile_call *call) {
       }
     } else {
       short_path done = SHORT_NOT;
-      if (item->spec->algorithm == SPILE_TOKEN_BUCKET)
+      if (limit->swapped)
         done = entry_take_short(entry, word, limit, item, now_ms);
       if (done == SHORT_DONE || (done == SHORT_NOT && entry_take(table, entry, word, &probe, item, now_ms)))
         return SPILE_OK;
@@ -281,7 +282,7 @@ static void vector_decide(memory_store *memory, memory_vector *vector, spile_cal
     spile__state state;
     if (fit)
       algorithm->charge(&item->spec->shape, &after, item->cost);
-    bool stored = algorithm->state(&item->spec->shape, &after, now_ms, &state);
+    bool stored = algorithm->state(&item->spec->shape, &after, now_ms, NULL, &state);
     spile__memory_unlock_with(vector->entries[i], vector->words[i], vector->probes[i].limit, stored ? &state : NULL);
     vector->held[j--] = vector->held[--vector->held_count];
   }

@@ -96,7 +96,11 @@ static const memory_limit *limit_add(memory_table *table, const spile_spec *spec
     return NULL;
   char *name = (char *)(limit + 1);
   memcpy(name, spec->name, spec->name_len);
-  *limit = (memory_limit){.spec = *spec, .id = table->limit_count, .wide = spec->shape.refill > (int64_t)WORD_REM_MASK};
+  bool wide = spec->shape.refill > (int64_t)WORD_REM_MASK;
+  *limit = (memory_limit){.spec = *spec,
+                          .id = table->limit_count,
+                          .wide = wide,
+                          .swapped = spile__algorithm_get(spec->algorithm)->instant && !wide};
   limit->spec.name = name;
   limit->bucket_id = limit->id;
   uint32_t *first = limit_bucket_slot(table, spec);

@@ -68,6 +68,7 @@ typedef struct memory_limit {
   uint32_t id;
   uint32_t bucket_id; /* the id of the first limit with this name and algorithm: names the bucket with the key */
   bool wide;          /* N passes 16 bits */
+  bool swapped;       /* the state is one instant that the word holds whole, so swapping the word changes it */
 } memory_limit;
 
 /* An id has 19 bits beside the 13 of a key's length. */

@@ -166,7 +166,7 @@ static bool reading_take(spile_item *item, const redisReply *reply) {
     return false;
   const spile_spec *spec = item->spec;
   spile_reading reading = {.values = {reply->integer}};
-  if (!spile__algorithm_get(spec->algorithm)->reading_valid(&spec->shape, &reading))
+  if (!spile__algorithm_get(spec->algorithm)->reading_valid(&spec->shape, &reading, item->cost))
     return false;
   item->reading = reading;
   return true;

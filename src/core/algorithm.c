@@ -7,12 +7,14 @@ const spile__algorithm *spile__algorithm_get(spile_algorithm algorithm) {
   switch (algorithm) {
   case SPILE_TOKEN_BUCKET:
     return &spile__token_bucket;
+  case SPILE_LEAKY_BUCKET:
+    return &spile__leaky_bucket;
   }
   return NULL;
 }
 
 bool spile__algorithm_find(const char *word, size_t len, spile_algorithm *out) {
-  static const spile_algorithm all[] = {SPILE_TOKEN_BUCKET};
+  static const spile_algorithm all[] = {SPILE_TOKEN_BUCKET, SPILE_LEAKY_BUCKET};
   for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
     const char *name = spile__algorithm_get(all[i])->name;
     if (strlen(name) == len && memcmp(name, word, len) == 0) {
@@ -27,7 +29,7 @@ spile_stored spile__stored_make(spile_algorithm algorithm, const spile__state *s
   const spile__algorithm *table = spile__algorithm_get(algorithm);
   spile_reading reading;
   spile__verdict verdict;
-  (void)table->read(&state->shape, state, now_ms, &reading);
+  (void)table->read(&state->shape, state, now_ms, 0, &reading);
   table->report(&state->shape, &reading, 0, false, &verdict);
   return (spile_stored){.algorithm = table->name,
                         .capacity = state->shape.capacity,

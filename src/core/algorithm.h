@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an algorithm is to the rest: seven functions over a state and a reading. Each algorithm is one file in src/core,
- * which defines its table, and one branch of the same name in lua/take.lua. Stores go through the table and know no
- * algorithm by name.
+ * What an algorithm is to the rest: a table of functions over a state and a reading. Each algorithm is one file in
+ * src/core, which defines its table, and functions of the same names in lua/take.lua. Stores go through the table and
+ * know no algorithm by name.
+ *
+ * A store reads a state into a *reading*, which is all that a decision is made of; charges the reading; and asks for
+ * the state that it stands for. Between the two nothing of the state is needed, unless `log` says so.
  */
 #ifndef SPILE_CORE_ALGORITHM_H
 #define SPILE_CORE_ALGORITHM_H
@@ -17,6 +20,7 @@ typedef struct spile__state {
       int64_t full_at_ms; /* the bucket is full at full_at_ms + rem/N */
       int64_t rem;        /* 0 to N − 1 */
     } bucket;
+    int64_t numbers[2]; /* the same, for who only keeps them */
   };
 } spile__state;
 
@@ -26,17 +30,27 @@ typedef struct spile__verdict {
   int64_t remaining;
   int64_t retry_after_ms;
   int64_t reset_after_ms;
+  int64_t delay_ms; /* 0 unless it is allowed */
 } spile__verdict;
 
 typedef struct spile__algorithm {
   const char *name;
+  const char *mark; /* how its shapes and states begin where they are text: a letter; "" for the first algorithm */
+  bool instant;     /* the state is state.bucket, one instant, and decides as bucket.h does */
+  size_t numbers;   /* of a state, 1 or more */
+
+  /* Whether a shape, read from a store, is one that a limit of this algorithm can have. */
+  bool (*shape_valid)(const spile_shape *shape);
+
+  /* The longest time from a bucket that has nothing left to a full one, rounded up. */
+  int64_t (*full_time_ms)(const spile_shape *shape);
 
   /*
-   * Reads a state as of now_ms under `shape`. `state` NULL: no bucket, which is a full one.
+   * Reads a state as of now_ms under `shape`, for a take of `cost`. `state` NULL: no bucket, which is a full one.
    * @return true when the state is not what the shape and the clock make of it (another shape, a clock cut), so that a
    *         take with a cost has to write it, denied or not
    */
-  bool (*read)(const spile_shape *shape, const spile__state *state, int64_t now_ms, spile_reading *out);
+  bool (*read)(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost, spile_reading *out);
 
   /* Whether a take of `cost`, 0 to capacity, succeeds. */
   bool (*fits)(const spile_shape *shape, const spile_reading *reading, int64_t cost);
@@ -44,15 +58,19 @@ typedef struct spile__algorithm {
   /* Charges a cost that fits, 0 included. */
   void (*charge)(const spile_shape *shape, spile_reading *reading, int64_t cost);
 
-  /* The state of a reading at now_ms. @return false when it equals an absent one, so that it need not be stored */
-  bool (*state)(const spile_shape *shape, const spile_reading *reading, int64_t now_ms, spile__state *out);
+  /*
+   * The state of a reading at now_ms, charged or not. `old`: the state it was read from, NULL for none; may be `out`.
+   * @return false when it equals an absent one, so that it need not be stored
+   */
+  bool (*state)(const spile_shape *shape, const spile_reading *reading, int64_t now_ms, const spile__state *old,
+                spile__state *out);
 
   /* What to tell: `charged` when the reading is from before a take that was charged. */
   void (*report)(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
                  spile__verdict *out);
 
-  /* Whether a reading that came from outside is one the algorithm can give. */
-  bool (*reading_valid)(const spile_shape *shape, const spile_reading *reading);
+  /* Whether a reading for a take of `cost` that came from outside is one the algorithm can give. */
+  bool (*reading_valid)(const spile_shape *shape, const spile_reading *reading, int64_t cost);
 
   /* Whether a stored state, whose shape is valid, is one the algorithm can have written. */
   bool (*state_valid)(const spile__state *state);
@@ -62,6 +80,7 @@ typedef struct spile__algorithm {
 } spile__algorithm;
 
 extern const spile__algorithm spile__token_bucket;
+extern const spile__algorithm spile__leaky_bucket;
 
 /* The table of an algorithm, or NULL for a number that is none. */
 const spile__algorithm *spile__algorithm_get(spile_algorithm algorithm);
@@ -74,7 +93,8 @@ spile_stored spile__stored_make(spile_algorithm algorithm, const spile__state *s
 
 /* Reads the state of an item's bucket into its reading; as the algorithm's `read`. */
 static inline bool spile__item_read(spile_item *item, const spile__state *state, int64_t now_ms) {
-  return spile__algorithm_get(item->spec->algorithm)->read(&item->spec->shape, state, now_ms, &item->reading);
+  return spile__algorithm_get(item->spec->algorithm)
+      ->read(&item->spec->shape, state, now_ms, item->cost, &item->reading);
 }
 
 #endif

@@ -52,7 +52,13 @@ static int64_t convert(const spile_shape *shape, const spile_shape *old, int64_t
   return shape->capacity * shape->period_ms - converted;
 }
 
-static bool bucket_read(const spile_shape *shape, const spile__state *state, int64_t now_ms, spile_reading *out) {
+int64_t spile__bucket_full_time_ms(const spile_shape *shape) {
+  return spile__div_ceil(shape->capacity * shape->period_ms, shape->refill);
+}
+
+bool spile__bucket_read(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
+                        spile_reading *out) {
+  (void)cost;
   *out = (spile_reading){{0}};
   if (state == NULL)
     return false;
@@ -67,16 +73,18 @@ static bool bucket_read(const spile_shape *shape, const spile__state *state, int
   return rewrite;
 }
 
-static bool bucket_fits(const spile_shape *shape, const spile_reading *reading, int64_t cost) {
-  return spile__bucket_fits(shape, reading->values[0], cost);
+bool spile__bucket_fits(const spile_shape *shape, const spile_reading *reading, int64_t cost) {
+  return spile__bucket_debt_fits(shape, reading->values[0], cost);
 }
 
-static void bucket_charge(const spile_shape *shape, spile_reading *reading, int64_t cost) {
-  SPILE__ASSERT(spile__bucket_fits(shape, reading->values[0], cost));
+void spile__bucket_charge(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  SPILE__ASSERT(spile__bucket_debt_fits(shape, reading->values[0], cost));
   reading->values[0] += cost * shape->period_ms;
 }
 
-static bool bucket_state(const spile_shape *shape, const spile_reading *reading, int64_t now_ms, spile__state *out) {
+bool spile__bucket_state(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
+                         const spile__state *old, spile__state *out) {
+  (void)old;
   int64_t debt = reading->values[0];
   out->shape = *shape;
   spile__bucket_instant(shape, debt, now_ms, &out->bucket.full_at_ms, &out->bucket.rem);
@@ -87,15 +95,16 @@ static bool bucket_state(const spile_shape *shape, const spile_reading *reading,
  * remaining = ⌊level / P⌋, never below 0; retry = ⌈(D + c·P − C·P) / N⌉, the first millisecond at which D has shrunk to
  * what c leaves room for; reset = ⌈D / N⌉.
  */
-static void bucket_report(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
+void spile__bucket_report(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
                           spile__verdict *out) {
   int64_t debt = reading->values[0];
   int64_t full = shape->capacity * shape->period_ms;
   out->retry_after_ms = 0;
+  out->delay_ms = 0;
   if (cost > shape->capacity) {
     out->outcome = SPILE_NEVER;
     out->retry_after_ms = SPILE_UNKNOWN;
-  } else if (spile__bucket_fits(shape, debt, cost)) {
+  } else if (spile__bucket_debt_fits(shape, debt, cost)) {
     out->outcome = SPILE_ALLOWED;
     if (charged)
       debt += cost * shape->period_ms;
@@ -107,29 +116,35 @@ static void bucket_report(const spile_shape *shape, const spile_reading *reading
   out->reset_after_ms = spile__div_ceil(debt, shape->refill);
 }
 
-static bool bucket_reading_valid(const spile_shape *shape, const spile_reading *reading) {
+bool spile__bucket_reading_valid(const spile_shape *shape, const spile_reading *reading, int64_t cost) {
+  (void)cost;
   int64_t deepest = (shape->capacity + shape->debt) * shape->period_ms;
   return reading->values[0] >= 0 && reading->values[0] <= deepest + SPILE__TOLERANCE_MS * shape->refill;
 }
 
-static bool bucket_state_valid(const spile__state *state) {
+bool spile__bucket_state_valid(const spile__state *state) {
   return state->bucket.full_at_ms >= 0 &&
          state->bucket.full_at_ms <= SPILE_TIME_MAX_MS + SPILE__PERIOD_MAX_MS + SPILE__TOLERANCE_MS &&
          state->bucket.rem >= 0 && state->bucket.rem < state->shape.refill;
 }
 
-static int64_t bucket_full_at_ms(const spile__state *state) {
+int64_t spile__bucket_full_at_ms(const spile__state *state) {
   return state->bucket.full_at_ms + (state->bucket.rem > 0);
 }
 
 const spile__algorithm spile__token_bucket = {
     .name = "token_bucket",
-    .read = bucket_read,
-    .fits = bucket_fits,
-    .charge = bucket_charge,
-    .state = bucket_state,
-    .report = bucket_report,
-    .reading_valid = bucket_reading_valid,
-    .state_valid = bucket_state_valid,
-    .full_at_ms = bucket_full_at_ms,
+    .mark = "",
+    .instant = true,
+    .numbers = 2,
+    .shape_valid = spile__shape_valid,
+    .full_time_ms = spile__bucket_full_time_ms,
+    .read = spile__bucket_read,
+    .fits = spile__bucket_fits,
+    .charge = spile__bucket_charge,
+    .state = spile__bucket_state,
+    .report = spile__bucket_report,
+    .reading_valid = spile__bucket_reading_valid,
+    .state_valid = spile__bucket_state_valid,
+    .full_at_ms = spile__bucket_full_at_ms,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The token bucket, also for the memory store's short path, which works on the debt alone.
+ * The token bucket, also for the memory store's short path, which works on the debt alone, and for the leaky bucket,
+ * whose state and admission are the same.
  */
 #ifndef SPILE_CORE_BUCKET_H
 #define SPILE_CORE_BUCKET_H
@@ -37,8 +38,22 @@ static inline void spile__bucket_instant(const spile_shape *shape, int64_t debt,
 }
 
 /* Whether a bucket with this debt has `cost` tokens: D + c·P ≤ C·P, for 0 ≤ c ≤ C. */
-static inline bool spile__bucket_fits(const spile_shape *shape, int64_t debt, int64_t cost) {
+static inline bool spile__bucket_debt_fits(const spile_shape *shape, int64_t debt, int64_t cost) {
   return debt <= (shape->capacity - cost) * shape->period_ms;
 }
+
+/* The functions of its table. */
+int64_t spile__bucket_full_time_ms(const spile_shape *shape);
+bool spile__bucket_read(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
+                        spile_reading *out);
+bool spile__bucket_fits(const spile_shape *shape, const spile_reading *reading, int64_t cost);
+void spile__bucket_charge(const spile_shape *shape, spile_reading *reading, int64_t cost);
+bool spile__bucket_state(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
+                         const spile__state *old, spile__state *out);
+void spile__bucket_report(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
+                          spile__verdict *out);
+bool spile__bucket_reading_valid(const spile_shape *shape, const spile_reading *reading, int64_t cost);
+bool spile__bucket_state_valid(const spile__state *state);
+int64_t spile__bucket_full_at_ms(const spile__state *state);
 
 #endif

@@ -2,7 +2,8 @@
 /*
  * Several limits are one question: may this go ahead under all of them? The answer is the strictest one, and so is what
  * is reported: never before denied before allowed, among denials the longest wait (when it ends all the others have
- * ended too), among allowances the smallest remaining, then the longest reset, then the first.
+ * ended too), among allowances the smallest remaining, then the longest reset, then the first. The delay is the longest
+ * of all, whichever decides: it has to suit every one.
  */
 #include "core/decide.h"
 
@@ -60,22 +61,25 @@ static void decision_set(spile_decision *decision, const spile_spec *spec, const
   decision->remaining = verdict->remaining;
   decision->retry_after_ms = verdict->retry_after_ms;
   decision->reset_after_ms = verdict->reset_after_ms;
+  decision->delay_ms = verdict->delay_ms;
 }
 
 static void item_report(const spile_item *item, bool charged, spile__verdict *out) {
   spile__algorithm_get(item->spec->algorithm)->report(&item->spec->shape, &item->reading, item->cost, charged, out);
 }
 
-/* Reports every item as `charged` says, and finds the strictest. @return its index */
+/* Reports every item as `charged` says, and finds the strictest, with the longest delay. @return its index */
 static size_t items_report(const spile_item *items, size_t n, bool charged, spile__verdict *strictest,
                            spile_decision *each) {
   size_t index = 0;
   item_report(&items[0], charged, strictest);
+  int64_t delay_ms = strictest->delay_ms;
   if (each != NULL)
     decision_set(&each[0], items[0].spec, strictest, 0);
   for (size_t i = 1; i < n; i++) {
     spile__verdict verdict;
     item_report(&items[i], charged, &verdict);
+    delay_ms = verdict.delay_ms > delay_ms ? verdict.delay_ms : delay_ms;
     if (stricter(&verdict, strictest)) {
       *strictest = verdict;
       index = i;
@@ -83,6 +87,7 @@ static size_t items_report(const spile_item *items, size_t n, bool charged, spil
     if (each != NULL)
       decision_set(&each[i], items[i].spec, &verdict, i);
   }
+  strictest->delay_ms = strictest->outcome == SPILE_ALLOWED ? delay_ms : 0;
   return index;
 }
 

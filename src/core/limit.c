@@ -280,7 +280,7 @@ static int option_parse(limit_parser *parser, spile__limit_text *out) {
     return SPILE_OK;
   }
   return parser_fail(parser, start, "unknown option",
-                     "known are capacity=, name=, on_full=, on_store_error= and token_bucket");
+                     "known are capacity=, name=, on_full=, on_store_error=, token_bucket and leaky_bucket");
 }
 
 int spile__limit_parse(spile__limit_text *out, const char *text, spile_error *error) {

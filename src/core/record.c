@@ -10,8 +10,7 @@
  *  16  refill       8 bytes
  *  24  period_ms    8 bytes
  *  32  debt         8 bytes
- *  40  full_at_ms   8 bytes
- *  48  rem          8 bytes
+ *  40  numbers      8 bytes each, the algorithm's own; token_bucket and leaky_bucket: full_at_ms and rem
  *
  * The checksum covers the key, so a record that turns up under another key does not pass for its own. It finds damage,
  * not malice. A later version begins with another first byte.
@@ -24,8 +23,9 @@
 #include "core/siphash.h"
 
 #define RECORD_VERSION 1
-#define RECORD_LEN 56
-_Static_assert(RECORD_LEN <= SPILE__RECORD_LEN_MAX, "a record fits its buffer");
+#define RECORD_HEAD_LEN 40
+_Static_assert(RECORD_HEAD_LEN + sizeof(((spile__state *)NULL)->numbers) <= SPILE__RECORD_LEN_MAX,
+               "a record fits its buffer");
 
 static void put64(unsigned char *at, int64_t value) {
   for (int i = 0; i < 8; i++)
@@ -39,30 +39,32 @@ static int64_t get64(const unsigned char *at) {
   return (int64_t)value;
 }
 
-static uint32_t record_checksum(const unsigned char *record, const void *key, size_t key_len) {
+static uint32_t record_checksum(const unsigned char *record, size_t len, const void *key, size_t key_len) {
   static const uint64_t no_secret[2] = {0, 0};
   const uint64_t seed[2] = {spile__siphash64(no_secret, key, key_len), RECORD_VERSION};
-  unsigned char body[RECORD_LEN];
-  memcpy(body, record, RECORD_LEN);
+  unsigned char body[SPILE__RECORD_LEN_MAX];
+  memcpy(body, record, len);
   memset(body + 4, 0, 4);
-  return (uint32_t)spile__siphash64(seed, body, RECORD_LEN);
+  return (uint32_t)spile__siphash64(seed, body, len);
 }
 
 size_t spile__record_encode(unsigned char *out, spile_algorithm algorithm, const spile__state *state, const void *key,
                             size_t key_len) {
-  memset(out, 0, RECORD_LEN);
+  memset(out, 0, RECORD_HEAD_LEN);
   out[0] = RECORD_VERSION;
   out[1] = (unsigned char)algorithm;
   put64(out + 8, state->shape.capacity);
   put64(out + 16, state->shape.refill);
   put64(out + 24, state->shape.period_ms);
   put64(out + 32, state->shape.debt);
-  put64(out + 40, state->bucket.full_at_ms);
-  put64(out + 48, state->bucket.rem);
-  uint32_t checksum = record_checksum(out, key, key_len);
+  size_t numbers = spile__algorithm_get(algorithm)->numbers;
+  for (size_t i = 0; i < numbers; i++)
+    put64(out + RECORD_HEAD_LEN + 8 * i, state->numbers[i]);
+  size_t len = RECORD_HEAD_LEN + 8 * numbers;
+  uint32_t checksum = record_checksum(out, len, key, key_len);
   for (int i = 0; i < 4; i++)
     out[4 + i] = (unsigned char)(checksum >> (8 * i));
-  return RECORD_LEN;
+  return len;
 }
 
 spile_reason spile__record_decode(const void *record, size_t record_len, spile_algorithm algorithm, const void *key,
@@ -72,12 +74,13 @@ spile_reason spile__record_decode(const void *record, size_t record_len, spile_a
     return SPILE_REASON_CORRUPT;
   if (bytes[0] > RECORD_VERSION)
     return SPILE_REASON_FORMAT;
-  if (record_len != RECORD_LEN || bytes[0] != RECORD_VERSION || bytes[2] != 0 || bytes[3] != 0)
+  if (record_len <= RECORD_HEAD_LEN || record_len > SPILE__RECORD_LEN_MAX || record_len % 8 != 0 ||
+      bytes[0] != RECORD_VERSION || bytes[2] != 0 || bytes[3] != 0)
     return SPILE_REASON_CORRUPT;
   uint32_t checksum = 0;
   for (int i = 0; i < 4; i++)
     checksum |= (uint32_t)bytes[4 + i] << (8 * i);
-  if (checksum != record_checksum(bytes, key, key_len))
+  if (checksum != record_checksum(bytes, record_len, key, key_len))
     return SPILE_REASON_CORRUPT;
   if (bytes[1] != algorithm)
     return SPILE_REASON_FOREIGN;
@@ -85,9 +88,13 @@ spile_reason spile__record_decode(const void *record, size_t record_len, spile_a
                              .refill = get64(bytes + 16),
                              .period_ms = get64(bytes + 24),
                              .debt = get64(bytes + 32)};
-  out->bucket.full_at_ms = get64(bytes + 40);
-  out->bucket.rem = get64(bytes + 48);
-  if (!spile__shape_valid(&out->shape) || !spile__algorithm_get(algorithm)->state_valid(out))
+  const spile__algorithm *table = spile__algorithm_get(algorithm);
+  size_t numbers = (record_len - RECORD_HEAD_LEN) / 8;
+  if (numbers != table->numbers)
+    return SPILE_REASON_CORRUPT;
+  for (size_t i = 0; i < numbers; i++)
+    out->numbers[i] = get64(bytes + RECORD_HEAD_LEN + 8 * i);
+  if (!table->shape_valid(&out->shape) || !table->state_valid(out))
     return SPILE_REASON_CORRUPT;
   return SPILE_REASON_NONE;
 }

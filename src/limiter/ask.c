@@ -64,7 +64,8 @@ static int store_decide(spile_store *store, spile_call *call) {
   bool valid = result <= SPILE_OK && (result != SPILE_EFULL || call->full_item < call->n);
   for (size_t i = 0; i < call->n && valid && result == SPILE_OK; i++) {
     const spile_spec *spec = call->items[i].spec;
-    valid = spile__algorithm_get(spec->algorithm)->reading_valid(&spec->shape, &call->items[i].reading);
+    valid = spile__algorithm_get(spec->algorithm)
+                ->reading_valid(&spec->shape, &call->items[i].reading, call->items[i].cost);
   }
   if (valid && result == SPILE_OK)
     return SPILE_OK;

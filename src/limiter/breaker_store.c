@@ -116,7 +116,8 @@ static call_sort call_sort_of(const spile_call *call) {
   int64_t cost = 0;
   for (size_t i = 0; i < call->n; i++) {
     const spile_spec *spec = call->items[i].spec;
-    if (!spile__algorithm_get(spec->algorithm)->reading_valid(&spec->shape, &call->items[i].reading))
+    if (!spile__algorithm_get(spec->algorithm)
+             ->reading_valid(&spec->shape, &call->items[i].reading, call->items[i].cost))
       return CALL_READS;
     cost |= call->items[i].cost;
   }

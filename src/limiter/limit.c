@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/algorithm.h"
 #include "core/checked.h"
 #include "core/text.h"
 
@@ -61,9 +62,13 @@ int spile_limit_create(spile_limit **out, const spile_limit_def *def, spile_erro
                        (int64_t[]){def->on_store_error});
   if (def->timeout_ms < 0 || def->timeout_ms > SPILE__TIMEOUT_MAX_MS)
     return spile__fail(error, SPILE_ECONFIG, "timeout_ms is #; it must be 0 to 3600000", &def->timeout_ms);
+  spile_algorithm algorithm = def->algorithm == 0 ? SPILE_TOKEN_BUCKET : (spile_algorithm)def->algorithm;
+  if (spile__algorithm_get(algorithm) == NULL)
+    return spile__fail(error, SPILE_ECONFIG, "algorithm is #; it must be a spile_algorithm",
+                       (int64_t[]){def->algorithm});
   spile__limit_text text = {.name = def->name,
                             .name_len = def->name != NULL ? strlen(def->name) : 0,
-                            .algorithm = SPILE_TOKEN_BUCKET,
+                            .algorithm = algorithm,
                             .on_full = (spile_on_full)def->on_full,
                             .on_store_error = (spile_on_store_error)def->on_store_error,
                             .capacity = def->capacity,
@@ -95,7 +100,7 @@ int64_t spile_limit_capacity(const spile_limit *limit) {
 }
 
 int64_t spile_limit_full_time_ms(const spile_limit *limit) {
-  return spile__div_ceil(limit->spec.shape.capacity * limit->spec.shape.period_ms, limit->spec.shape.refill);
+  return spile__algorithm_get(limit->spec.algorithm)->full_time_ms(&limit->spec.shape);
 }
 
 const spile_spec *spile_limit_spec(const spile_limit *limit) {

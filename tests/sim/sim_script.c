@@ -53,7 +53,7 @@ static void item_read(const sim_server *server, sim_script_item *item, int64_t n
   const spile__state *state = bucket->stored ? &bucket->state : NULL;
   if (planted == SIM_PLANT_CHANGE_REFILLS && state != NULL && !spile__shape_equal(&state->shape, &item->shape))
     state = NULL;
-  item->rewrite = spile__token_bucket.read(&item->shape, state, now_ms, &item->reading);
+  item->rewrite = spile__token_bucket.read(&item->shape, state, now_ms, item->cost, &item->reading);
   if (planted == SIM_PLANT_NO_CUT && item->rewrite && spile__shape_equal(&state->shape, &item->shape)) {
     item->reading.values[0] = item->shape.capacity * item->shape.period_ms + 1000 * item->shape.refill;
     item->rewrite = false;
@@ -72,7 +72,7 @@ static bool item_fits(const sim_server *server, const sim_script_item *item) {
 static void item_write(const sim_server *server, const sim_script_item *item, int64_t debt, int64_t now_ms) {
   sim_bucket *bucket = item->bucket;
   spile_reading reading = {.values = {debt}};
-  bucket->stored = spile__token_bucket.state(&item->shape, &reading, now_ms, &bucket->state);
+  bucket->stored = spile__token_bucket.state(&item->shape, &reading, now_ms, NULL, &bucket->state);
   bucket->written_ms = now_ms;
   bucket->expires_ms = bucket->state.bucket.full_at_ms + 1000;
   bucket->slack_ms = slack_draw(server);

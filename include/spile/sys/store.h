@@ -21,8 +21,6 @@ extern "C" {
 
 /* ---- What is limited ---- */
 
-typedef enum spile_algorithm { SPILE_TOKEN_BUCKET = 1 } spile_algorithm;
-
 /*
  * The numbers of a limit in the form that the arithmetic uses. A token is `period_ms` units, a millisecond adds
  * `refill` units, refill and period_ms have no common factor. Within the bounds refill ≥ 1, (capacity + debt)·period_ms
@@ -49,8 +47,10 @@ typedef struct spile_spec {
 } spile_spec;
 
 /*
- * What the store read about one bucket, converted to the item's shape. Its meaning belongs to the algorithm.
- * token_bucket: values[0] is the debt before the take in units, 0 to (capacity + debt)·P + 1000·N; the others are 0.
+ * What the store read about one bucket, converted to the item's shape. Its meaning belongs to the algorithm; values
+ * that are not named are 0.
+ *
+ *   token_bucket, leaky_bucket   values[0] is the debt before the take in units, 0 to (capacity + debt)·P + 1000·N
  */
 typedef struct spile_reading {
   int64_t values[4];
