@@ -69,10 +69,10 @@ local match = string.match
 
 -- The numbers of a shape, or nil for a text that is none or leaves the bounds of spile__shape_make in src/core/limit.c.
 local function shape_parse(text)
-  local capacity, N, P = match(text, '^([1-9]%d*):([1-9]%d*):([1-9]%d*):$')
+  local capacity, N, P = match(text, '^l?([1-9]%d*):([1-9]%d*):([1-9]%d*):$')
   local debt = 0
   if not capacity then
-    capacity, N, P, debt = match(text, '^([1-9]%d*):([1-9]%d*):([1-9]%d*):([1-9]%d*):$')
+    capacity, N, P, debt = match(text, '^l?([1-9]%d*):([1-9]%d*):([1-9]%d*):([1-9]%d*):$')
     if not capacity then
       return nil
     end
@@ -127,14 +127,18 @@ end
 -- Reads a bucket under `shape`: its debt, and whether it has to be written though nothing is charged (another shape, a
 -- clock cut). nil and an error text when the value is not ours.
 local function bucket_read(shape, value, left_ms)
-  local old_shape, rem = match(value, '^(%d+:%d+:%d+:)(%d*)$')
-  if not old_shape then
-    old_shape, rem = match(value, '^(%d+:%d+:%d+:%d+:)(%d*)$')
-  end
-  if not old_shape then
-    if match(value, '^%a') then
+  local mark = match(value, '^%a?')
+  if mark ~= match(shape, '^%a?') then
+    if mark ~= '' then
       return nil, 'VERSION the bucket was written in a later format'
     end
+    return nil, 'FOREIGN the value is not a bucket of this algorithm'
+  end
+  local old_shape, rem = match(value, '^(%a?%d+:%d+:%d+:)(%d*)$')
+  if not old_shape then
+    old_shape, rem = match(value, '^(%a?%d+:%d+:%d+:%d+:)(%d*)$')
+  end
+  if not old_shape then
     return nil, 'FOREIGN the value is not a bucket'
   end
   local old_capacity, old_N, old_P, old_debt = shape_parse(old_shape)

@@ -467,7 +467,7 @@ Test(redis_link, a_name_comes_apart_into_what_it_was_made_of) {
         (part == 0 ? key : name)[j] = (state >> 63) != 0 ? c : (unsigned char)"{}:%0A25"[c & 7];
       }
     }
-    spile_spec spec = {.name = (char *)name, .name_len = lens[1]};
+    spile_spec spec = {.name = (char *)name, .name_len = lens[1], .algorithm = (spile_algorithm)(1 + i % 5)};
     spile_item item = {.key = key, .key_len = lens[0], .spec = &spec};
     char text[256];
     bool simulated = i % 2 == 0;
@@ -480,6 +480,7 @@ Test(redis_link, a_name_comes_apart_into_what_it_was_made_of) {
     cr_assert(out.prefix_len == strlen(prefix) && memcmp(out.prefix, prefix, out.prefix_len) == 0);
     cr_assert(out.key_len == lens[0] && memcmp(out.key, key, lens[0]) == 0);
     cr_assert(out.name_len == lens[1] && memcmp(out.name, name, lens[1]) == 0);
+    cr_assert(out.algorithm == spec.algorithm);
   }
 }
 

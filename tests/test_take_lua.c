@@ -133,6 +133,22 @@ Test(take_lua, the_value_is_the_shape_and_a_remainder_that_is_not_zero) {
   redis_server_free(server);
 }
 
+/* A leaky bucket is the same, but for the letter before its shape. */
+Test(take_lua, a_leaky_bucket_says_so_in_its_value) {
+  redis_server *server = redis_server_start();
+  assert_integer(EVAL(server, KEYS("k"), "l5:3:1000:", "1000", "4000", "3", "10000000000000"), 0);
+  assert_value(server, "k", "l5:3:1000:1");
+  assert_integer(EVAL(server, KEYS("k"), "l5:3:500:", "500", "2000", "3", "10000000000000"), 500);
+  assert_value(server, "k", "l5:3:500:1");
+  assert_error(EVAL(server, KEYS("k"), "5:3:1000:", "1000", "4000", "3", "10000000000000"), "VERSION ");
+  assert_integer(EVAL(server, KEYS("t"), "5:3:1000:", "1000", "4000", "3", "10000000000000"), 0);
+  assert_error(EVAL(server, KEYS("t"), "l5:3:1000:", "1000", "4000", "3", "10000000000000"), "FOREIGN ");
+  assert_error(EVAL(server, KEYS("x"), "m5:3:1000:", "1000", "4000", "3", "10000000000000"), "ERR ");
+  assert_error(EVAL(server, KEYS("x"), "ll5:3:1000:", "1000", "4000", "3", "10000000000000"), "ERR ");
+  cr_assert(eq(i64, redis_server_integer(server, "EXISTS x"), 0));
+  redis_server_free(server);
+}
+
 Test(take_lua, on_the_servers_clock_every_bucket_ends_a_second_after_it_is_full) {
   redis_server *server = redis_server_start();
   for (int i = 0; i < 3; i++)

@@ -24,8 +24,8 @@
 
 #define TIMEOUT_DEFAULT_MS 25
 
-/* Four numbers of a shape and their colons; and three numbers more. */
-#define SHAPE_SIZE (4 * 21)
+/* A letter, four numbers of a shape and their colons; and three numbers more. */
+#define SHAPE_SIZE (1 + 4 * 21)
 #define ARGUMENTS_SIZE (SHAPE_SIZE + 3 * 21)
 
 /* A bucket's answer is one integer. */
@@ -90,10 +90,12 @@ static void scratch_number(spile__redis_buffer *scratch, redis_command *command,
   command_put(command, at, len);
 }
 
-static void scratch_shape(spile__redis_buffer *scratch, redis_command *command, const spile_shape *shape) {
+static void scratch_shape(spile__redis_buffer *scratch, redis_command *command, const spile_spec *spec) {
+  const spile_shape *shape = &spec->shape;
   spile__text text;
   char *at = scratch->bytes + scratch->len;
   spile__text_init(&text, at, scratch->size - scratch->len);
+  spile__text_put(&text, spile__algorithm_get(spec->algorithm)->mark);
   const int64_t numbers[4] = {shape->capacity, shape->refill, shape->period_ms, shape->debt};
   for (int i = 0; i < 4 && (i < 3 || shape->debt > 0); i++) {
     spile__text_put_number(&text, numbers[i]);
@@ -118,7 +120,7 @@ static void take_make(const spile__redis_store *store, spile__redis_buffer *scra
     /* A peek is a take of nothing: the script then writes nothing, and the caller judges by the readings. */
     int64_t cost = call->verb == SPILE_VERB_TAKE ? call->items[i].cost : 0;
     SPILE__ASSERT(cost <= shape->capacity);
-    scratch_shape(scratch, command, shape);
+    scratch_shape(scratch, command, call->items[i].spec);
     scratch_number(scratch, command, cost * shape->period_ms);
     scratch_number(scratch, command, (shape->capacity - cost) * shape->period_ms);
     scratch_number(scratch, command, shape->refill);

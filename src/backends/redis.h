@@ -44,11 +44,16 @@ typedef struct spile__redis_key {
   size_t key_len;
   const char *name;
   size_t name_len;
+  spile_algorithm algorithm;
   bool simulated;
 } spile__redis_key;
 
-/* The longest name of a bucket: mark, prefix, ":{", key, "}:", name. */
-#define SPILE__REDIS_NAME_LEN_MAX (10 + 64 + 2 + 3 * SPILE_KEY_LEN_MAX + 2 + 3 * SPILE_NAME_LEN_MAX)
+/* ":" and the word of an algorithm. */
+#define SPILE__REDIS_SUFFIX_LEN_MAX 32
+
+/* The longest name of a bucket: mark, prefix, ":{", key, "}:", name, suffix. */
+#define SPILE__REDIS_NAME_LEN_MAX \
+  (10 + 64 + 2 + 3 * SPILE_KEY_LEN_MAX + 2 + 3 * SPILE_NAME_LEN_MAX + SPILE__REDIS_SUFFIX_LEN_MAX)
 
 /* Room that the name of an item's bucket fits in, with and without the mark. */
 size_t spile__redis_key_size(const char *prefix, const spile_item *item);

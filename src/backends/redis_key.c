@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The names of buckets in Redis: PREFIX:{key}:name, and spile-sim:PREFIX:{key}:name for buckets whose time is given.
+ * Behind the name of any other bucket than a token bucket stands ":" and the word of its algorithm.
  *
  * The braces make a subject's buckets share a slot of a cluster. Key and name may be any bytes, so whatever could be
  * read as ours (a brace, a colon, a percent sign) or would be unreadable is written as %XX. Each bucket has exactly one
@@ -9,6 +10,8 @@
 #include "backends/redis.h"
 
 #include <string.h>
+
+#include "core/algorithm.h"
 
 static const char hex[] = "0123456789ABCDEF";
 
@@ -37,7 +40,8 @@ static char *put_encoded(char *at, const void *bytes, size_t len) {
 }
 
 size_t spile__redis_key_size(const char *prefix, const spile_item *item) {
-  return strlen(SPILE__REDIS_MARK) + strlen(prefix) + 3 * item->key_len + 3 * item->spec->name_len + 4;
+  return strlen(SPILE__REDIS_MARK) + strlen(prefix) + 3 * item->key_len + 3 * item->spec->name_len + 4 +
+         SPILE__REDIS_SUFFIX_LEN_MAX;
 }
 
 size_t spile__redis_key_encode(char *out, const char *prefix, bool simulated, const spile_item *item) {
@@ -49,6 +53,11 @@ size_t spile__redis_key_encode(char *out, const char *prefix, bool simulated, co
   at = put_encoded(at, item->key, item->key_len);
   at = put(at, "}:", 2);
   at = put_encoded(at, item->spec->name, item->spec->name_len);
+  if (item->spec->algorithm != SPILE_TOKEN_BUCKET) {
+    const char *word = spile__algorithm_get(item->spec->algorithm)->name;
+    at = put(at, ":", 1);
+    at = put(at, word, strlen(word));
+  }
   return (size_t)(at - out);
 }
 
@@ -100,6 +109,14 @@ bool spile__redis_key_decode(char *name, size_t len, spile__redis_key *out) {
   out->prefix_len = (size_t)(tag - 1 - prefix);
   out->key = tag + 1;
   out->key_len = decode(tag + 1, close);
+  out->algorithm = SPILE_TOKEN_BUCKET;
+  char *colon = memchr(close + 2, ':', (size_t)(end - close - 2));
+  if (colon != NULL) {
+    if (!spile__algorithm_find(colon + 1, (size_t)(end - colon - 1), &out->algorithm) ||
+        out->algorithm == SPILE_TOKEN_BUCKET)
+      return false;
+    end = colon;
+  }
   out->name = close + 2;
   out->name_len = decode(close + 2, end);
   return out->key_len >= 1 && out->key_len <= SPILE_KEY_LEN_MAX && out->name_len >= 1 &&

@@ -12,7 +12,6 @@
 #include "backends/redis.h"
 #include "core/algorithm.h"
 #include "core/checked.h"
-#include "core/limit.h"
 
 /* How many keys the server is asked to look at for one page. It may return some more. */
 #define PAGE_COUNT "256"
@@ -181,14 +180,13 @@ int spile__redis_clean(spile_store *base, spile_clean_what what, int64_t now_ms,
 
 /* ---- Each ---- */
 
-/* Reads "capacity:N:P:", "capacity:N:P:debt:" and a remainder. @return false when it is no token bucket's value */
-static bool value_parse(const redisReply *reply, spile__state *out) {
-  if (reply->type != REDIS_REPLY_STRING || reply->len > VALUE_LEN_MAX)
-    return false;
+/*
+ * Reads what stands behind the mark of a bucket whose state is one instant: "capacity:N:P:", "capacity:N:P:debt:" and a
+ * remainder. full_at_ms is set already.
+ */
+static bool instant_parse(const char *at, const char *end, spile__state *out) {
   int64_t numbers[5] = {0};
   int n = 0;
-  const char *at = reply->str;
-  const char *end = at + reply->len;
   for (const char *colon; (colon = memchr(at, ':', (size_t)(end - at))) != NULL; at = colon + 1) {
     char text[24];
     size_t len = (size_t)(colon - at);
@@ -203,7 +201,19 @@ static bool value_parse(const redisReply *reply, spile__state *out) {
     return false;
   out->shape = (spile_shape){.capacity = numbers[0], .refill = numbers[1], .period_ms = numbers[2], .debt = numbers[3]};
   out->bucket.rem = numbers[4];
-  return spile__shape_valid(&out->shape) && out->bucket.rem < out->shape.refill;
+  return true;
+}
+
+/* Reads the value of a bucket of this algorithm that is full at full_at_ms. @return false when it is none */
+static bool value_parse(const redisReply *reply, spile_algorithm algorithm, int64_t full_at_ms, spile__state *out) {
+  const spile__algorithm *table = spile__algorithm_get(algorithm);
+  size_t mark_len = strlen(table->mark);
+  if (reply->type != REDIS_REPLY_STRING || reply->len > VALUE_LEN_MAX || reply->len <= mark_len ||
+      memcmp(reply->str, table->mark, mark_len) != 0)
+    return false;
+  out->bucket.full_at_ms = full_at_ms;
+  return instant_parse(reply->str + mark_len, reply->str + reply->len, out) && table->shape_valid(&out->shape) &&
+         table->state_valid(out);
 }
 
 /*
@@ -213,16 +223,16 @@ static bool value_parse(const redisReply *reply, spile__state *out) {
  */
 static bool stored_fill(const spile__redis_key *key, redisReply **replies, int64_t now_ms, spile_stored *out) {
   spile__state state;
-  if (!value_parse(replies[0], &state) || replies[1]->type != REDIS_REPLY_INTEGER ||
-      replies[2]->type != REDIS_REPLY_INTEGER || replies[1]->integer < 0 || replies[2]->integer < 0)
+  if (replies[1]->type != REDIS_REPLY_INTEGER || replies[2]->type != REDIS_REPLY_INTEGER || replies[1]->integer < 0 ||
+      replies[2]->integer < 0)
     return false;
   if (now_ms == SPILE_STORE_TIME)
     now_ms = replies[1]->integer - replies[2]->integer;
   int64_t shift_ms = key->simulated ? SPILE__REDIS_SHIFT_MS : 0;
-  state.bucket.full_at_ms = replies[1]->integer - shift_ms - SPILE__TOLERANCE_MS;
-  if (now_ms < 0 || now_ms > SPILE_TIME_MAX_MS || !spile__algorithm_get(SPILE_TOKEN_BUCKET)->state_valid(&state))
+  int64_t full_at_ms = replies[1]->integer - shift_ms - SPILE__TOLERANCE_MS;
+  if (now_ms < 0 || now_ms > SPILE_TIME_MAX_MS || !value_parse(replies[0], key->algorithm, full_at_ms, &state))
     return false;
-  *out = spile__stored_make(SPILE_TOKEN_BUCKET, &state, now_ms);
+  *out = spile__stored_make(key->algorithm, &state, now_ms);
   out->key = key->key;
   out->key_len = key->key_len;
   out->name = key->name;
