@@ -279,6 +279,28 @@ void conformance_core_12_handles_more_than_one_token_a_millisecond(const store_f
   rig_stop(&r);
 }
 
+void conformance_core_17_drains_a_leaky_bucket_while_hits_come_in(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_of("1/3s,leaky_bucket,capacity=10");
+  static const int64_t left[] = {9, 8, 7, 7, 6, 5, 5, 4, 3, 3, 2};
+  for (int64_t n = 0; n <= 10; n++) {
+    spile_decision d;
+    spile_fake_clock_set(r.clock, 1000 * n);
+    cr_assert(spile_take(r.limiter, limit, "k", 1, 1, &d) == SPILE_ALLOWED, "%s", d.detail);
+    cr_assert(eq(i64, d.remaining, left[n]));
+    /* n hits before this one, of which 1 in 3000 ms has drained. */
+    cr_assert(eq(i64, d.delay_ms, 3000 * n - 1000 * n));
+  }
+  /* Of 11 hits 3 1/3 have drained at 10 s: 2 1/3 more fit. */
+  TAKE_DENIED(10000, limit, "k", 3, 2, 2000);
+  /* A token bucket of the same name is another one. */
+  spile_limit *other = limit_of("1/3s,capacity=10");
+  TAKE_ALLOWED(10000, other, "k", 1, 9);
+  spile_limit_unref(limit);
+  spile_limit_unref(other);
+  rig_stop(&r);
+}
+
 void conformance_core_18_counts_beyond_32_bits(const store_fixture *fixture) {
   rig r = rig_start(fixture);
   spile_limit *limit = limit_in(1, 1, 1000);
@@ -598,6 +620,29 @@ void conformance_writes_nothing_for_a_vector_with_a_never(const store_fixture *f
   cr_assert(eq(sz, stored_count(&r), 0));
   spile_limit_unref(a);
   spile_limit_unref(b);
+  rig_stop(&r);
+}
+
+void conformance_tells_the_longest_delay_of_several(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limits[3] = {limit_of("1/s,leaky_bucket,capacity=9,name=a"), limit_of("1/4s,leaky_bucket,capacity=8"),
+                            limit_of("1/h,capacity=3")};
+  spile_request requests[3];
+  for (size_t i = 0; i < 3; i++)
+    requests[i] = (spile_request){limits[i], "k", 1, 1};
+  spile_decision d;
+  spile_decision each[3];
+  for (int64_t n = 0; n < 3; n++) {
+    cr_assert(eq(int, spile_take_all(r.limiter, requests, 3, &d, each), SPILE_ALLOWED));
+    /* The third limit has the fewest left and decides; the delay is the second's. */
+    cr_assert(eq(u32, d.index, 2));
+    cr_assert(eq(i64, d.delay_ms, 4000 * n));
+    cr_assert(each[0].delay_ms == 1000 * n && each[1].delay_ms == 4000 * n && each[2].delay_ms == 0);
+  }
+  cr_assert(eq(int, spile_take_all(r.limiter, requests, 3, &d, each), SPILE_DENIED));
+  cr_assert(eq(i64, d.delay_ms, 0));
+  for (size_t i = 0; i < 3; i++)
+    spile_limit_unref(limits[i]);
   rig_stop(&r);
 }
 

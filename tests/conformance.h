@@ -37,6 +37,7 @@ typedef struct store_fixture {
   X(core_11_cuts_the_level_when_the_capacity_shrinks)          \
   X(core_12_handles_more_than_one_token_a_millisecond)         \
   X(core_13_takes_from_several_limits_all_or_nothing)          \
+  X(core_17_drains_a_leaky_bucket_while_hits_come_in)          \
   X(core_18_counts_beyond_32_bits)                             \
   X(core_19_peeks_without_leaving_a_trace)                     \
   X(core_20_converts_a_drained_bucket_when_its_limit_changes)  \
@@ -52,6 +53,7 @@ typedef struct store_fixture {
   X(takes_sixty_four_requests_at_once)                         \
   X(writes_a_conversion_for_a_denied_vector)                   \
   X(writes_nothing_for_a_vector_with_a_never)                  \
+  X(tells_the_longest_delay_of_several)                        \
   X(keeps_the_promise_of_every_denial)                         \
   X(forgets_a_bucket_when_told)                                \
   X(lists_what_is_stored)                                      \

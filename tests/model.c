@@ -5,6 +5,8 @@
  *
  *   level(now) = min(C·P, level(at) + (now − at)·N)
  *
+ * A leaky bucket is the same, and delays what it admits for as long as the level before the take would need to fill.
+ *
  * A clock that steps back makes now − at negative and the level smaller, below zero if need be. A level so far below
  * zero that more than the deepest debt and one second are missing, level < −debt·P − 1000·N, is set to zero.
  *
@@ -51,7 +53,8 @@ bool model_limit_make(model_limit *out, int64_t capacity, int64_t refill_tokens,
     }
   }
   int64_t divisor = a * twos;
-  *out = (model_limit){capacity, refill_tokens / divisor, refill_period_ms / divisor, debt};
+  *out = (model_limit){
+      .capacity = capacity, .refill = refill_tokens / divisor, .period_ms = refill_period_ms / divisor, .debt = debt};
   model_int deepest = ((model_int)capacity + debt) * out->period_ms;
   return deepest + (model_int)1001 * out->refill <= MODEL_EXACT_MAX && out->period_ms <= MODEL_TEN_YEARS_MS &&
          deepest <= MODEL_TEN_YEARS_MS * out->refill;
@@ -116,6 +119,8 @@ static void model_item_answer(const model_item *item, bool charged, model_answer
     out->retry_after_ms = (int64_t)model_ceil(need - item->level, item->limit.refill);
   } else {
     out->outcome = SPILE_ALLOWED;
+    if (item->limit.algorithm == SPILE_LEAKY_BUCKET)
+      out->delay_ms = (int64_t)model_ceil(model_full(&item->limit) - item->level, item->limit.refill);
   }
 }
 
@@ -164,11 +169,14 @@ int model_decide(model_bucket *buckets, bool take, int64_t now_ms, const model_r
   }
 
   model_answer answers[SPILE_REQUESTS_MAX];
+  int64_t delay_ms = 0;
   for (size_t j = 0; j < count; j++) {
     model_item_answer(&items[j], take && all_fit, &answers[j]);
+    delay_ms = answers[j].delay_ms > delay_ms ? answers[j].delay_ms : delay_ms;
     if (j == 0 || model_decides(&answers[j], decision))
       *decision = answers[j];
   }
+  decision->delay_ms = decision->outcome == SPILE_ALLOWED ? delay_ms : 0;
   for (size_t i = 0; i < n; i++) {
     each[i] = answers[item_of[i]];
     each[i].index = i;

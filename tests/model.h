@@ -17,6 +17,7 @@ typedef struct model_limit {
   int64_t refill;
   int64_t period_ms;
   int64_t debt;
+  int64_t algorithm; /* a spile_algorithm; 0 is a token bucket too */
 } model_limit;
 
 /* A bucket: `level` units of 1/period_ms token at at_ms. Not stored: full. */
@@ -40,6 +41,7 @@ typedef struct model_answer {
   int64_t remaining;
   int64_t retry_after_ms;
   int64_t reset_after_ms;
+  int64_t delay_ms;
 } model_answer;
 
 /* Reduces to lowest terms. @return false when the numbers leave the bounds that every store keeps */

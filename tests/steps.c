@@ -148,7 +148,15 @@ static void numbers_vary(steps *s, const model_limit *from, int64_t numbers[3]) 
 }
 
 static void variant_make(steps *s, size_t name, size_t i) {
-  static const char *const names[STEPS_NAMES] = {"a", "default", "POST /b", "c:{d}%"};
+  static const struct {
+    const char *name;
+    spile_algorithm algorithm;
+  } names[STEPS_NAMES] = {{"a", SPILE_TOKEN_BUCKET},
+                          {"default", SPILE_TOKEN_BUCKET},
+                          {"POST /b", SPILE_TOKEN_BUCKET},
+                          {"c:{d}%", SPILE_TOKEN_BUCKET},
+                          {"a", SPILE_LEAKY_BUCKET}};
+  spile_algorithm algorithm = names[name].algorithm;
   variant *v = &s->variants[name][i];
   int64_t numbers[3];
   do {
@@ -157,9 +165,11 @@ static void variant_make(steps *s, size_t name, size_t i) {
     else
       numbers_make(s, numbers);
   } while (!model_limit_make(&v->model, numbers[0], numbers[1], numbers[2], 0));
+  v->model.algorithm = algorithm;
   spile_limit_unref(v->limit);
   spile_limit_def def = SPILE_LIMIT_DEF_INIT;
-  def.name = names[name];
+  def.name = names[name].name;
+  def.algorithm = (int)algorithm;
   def.capacity = numbers[0];
   def.refill_tokens = numbers[1];
   def.refill_period_ms = numbers[2];
@@ -297,7 +307,8 @@ static void requests_make(steps *s) {
 static bool same_answer(int outcome, const spile_decision *got, const model_answer *want) {
   return outcome == want->outcome && got->outcome == want->outcome && got->index == want->index &&
          got->remaining == want->remaining && got->retry_after_ms == want->retry_after_ms &&
-         got->reset_after_ms == want->reset_after_ms && got->decided_by == SPILE_BY_STORE;
+         got->reset_after_ms == want->reset_after_ms && got->delay_ms == want->delay_ms &&
+         got->decided_by == SPILE_BY_STORE;
 }
 
 static void difference_note(steps *s, bool take, size_t i, int result, const spile_decision *got,
@@ -306,15 +317,16 @@ static void difference_note(steps *s, bool take, size_t i, int result, const spi
     return;
   const model_request *request = &s->model[want->index];
   (void)snprintf(s->result->difference, sizeof(s->result->difference),
-                 "SPILE_SEED=%" PRIu64 " %s step %" PRIu64 ": %s of %zu at %" PRId64 ", %s %zu, limit %" PRId64
-                 " %" PRId64 "/%" PRId64 " cost %" PRId64 ": got %s (%d) index %u remaining %" PRId64 " retry %" PRId64
-                 " reset %" PRId64 ", model %s index %zu remaining %" PRId64 " retry %" PRId64 " reset %" PRId64
-                 "; %.80s",
+                 "SPILE_SEED=%" PRIu64 " %s step %" PRIu64 ": %s of %zu at %" PRId64 ", %s %zu, algorithm %" PRId64
+                 " limit %" PRId64 " %" PRId64 "/%" PRId64 " cost %" PRId64 ": got %s (%d) index %u remaining %" PRId64
+                 " retry %" PRId64 " reset %" PRId64 " delay %" PRId64 ", model %s index %zu remaining %" PRId64
+                 " retry %" PRId64 " reset %" PRId64 " delay %" PRId64 "; %.80s",
                  s->seed, s->subject->name, s->result->compared, take ? "take" : "peek", s->n, s->now_ms,
-                 i == s->n ? "decision by" : "request", want->index, request->limit.capacity, request->limit.refill,
-                 request->limit.period_ms, request->cost, spile_outcome_name(got->outcome), result, got->index,
-                 got->remaining, got->retry_after_ms, got->reset_after_ms, spile_outcome_name(want->outcome),
-                 want->index, want->remaining, want->retry_after_ms, want->reset_after_ms, got->detail);
+                 i == s->n ? "decision by" : "request", want->index, request->limit.algorithm, request->limit.capacity,
+                 request->limit.refill, request->limit.period_ms, request->cost, spile_outcome_name(got->outcome),
+                 result, got->index, got->remaining, got->retry_after_ms, got->reset_after_ms, got->delay_ms,
+                 spile_outcome_name(want->outcome), want->index, want->remaining, want->retry_after_ms,
+                 want->reset_after_ms, want->delay_ms, got->detail);
 }
 
 /* Asks both and compares everything they say. */

@@ -400,6 +400,28 @@ Test(cases_core, core_13_two_limits_all_or_nothing) {
   on_each_store(core_13);
 }
 
+/* ---- CORE-17 ---- */
+
+static spile_limit *limit_from(const char *text) {
+  spile_limit *limit;
+  spile_error error = {0};
+  int made = spile_limit_parse(&limit, text, &error);
+  cr_assert(eq(int, made, SPILE_OK), "%s: %s", text, error.message);
+  return limit;
+}
+
+static void core_17(fixture *f) {
+  static const int64_t left[] = {9, 8, 7, 7, 6, 5, 5, 4, 3, 3, 2};
+  spile_limit *limit = limit_from("1/3s,leaky_bucket,capacity=10");
+  for (int64_t n = 0; n <= 10; n++)
+    ALLOWED(f, take(f, 1000 * n, limit, "k", 1), left[n]);
+  spile_limit_unref(limit);
+}
+
+Test(cases_core, core_17_it_drains_while_hits_come_in) {
+  on_each_store(core_17);
+}
+
 /* ---- CORE-18 ---- */
 
 static void core_18(fixture *f) {

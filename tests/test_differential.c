@@ -347,6 +347,31 @@ static bool bug_full_is_kept(const spile_shape *shape, const spile_reading *read
   return true;
 }
 
+/* ---- in the leaky bucket ---- */
+
+/* The delay counts the take itself. */
+static void bug_delay_after(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
+                            spile__verdict *out) {
+  spile__leaky_bucket.report(shape, reading, cost, charged, out);
+  if (out->outcome == SPILE_ALLOWED && charged)
+    out->delay_ms = spile__div_ceil(reading->values[0] + cost * shape->period_ms, shape->refill);
+}
+
+static void bug_delay_rounds_down(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
+                                  spile__verdict *out) {
+  spile__leaky_bucket.report(shape, reading, cost, charged, out);
+  if (out->outcome == SPILE_ALLOWED)
+    out->delay_ms = reading->values[0] / shape->refill;
+}
+
+/* The drain starts anew with every take: what had drained of the last token is lost. */
+static bool bug_drain_restarts(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
+                               const spile__state *old, spile__state *out) {
+  spile_reading whole = *reading;
+  whole.values[0] = spile__div_ceil(whole.values[0], shape->period_ms) * shape->period_ms;
+  return spile__leaky_bucket.state(shape, &whole, now_ms, old, out);
+}
+
 typedef struct planted {
   const char *name;
   core_subject core;
@@ -354,7 +379,7 @@ typedef struct planted {
 
 Test(differential, catches_planted_bugs) {
   const core_subject sound = core_sound();
-  static planted bugs[18];
+  static planted bugs[21];
   size_t n = 0;
 #define PLANT(label, member, value)                  \
   bugs[n] = (planted){.name = label, .core = sound}; \
@@ -373,6 +398,9 @@ Test(differential, catches_planted_bugs) {
   PLANT("no conversion", algorithms[SPILE_TOKEN_BUCKET].read, bug_no_conversion);
   PLANT("remainder lost", algorithms[SPILE_TOKEN_BUCKET].state, bug_remainder_lost);
   PLANT("what a conversion filled is kept", algorithms[SPILE_TOKEN_BUCKET].state, bug_full_is_kept);
+  PLANT("the delay counts the take itself", algorithms[SPILE_LEAKY_BUCKET].report, bug_delay_after);
+  PLANT("the delay rounds down", algorithms[SPILE_LEAKY_BUCKET].report, bug_delay_rounds_down);
+  PLANT("the drain starts anew at each take", algorithms[SPILE_LEAKY_BUCKET].state, bug_drain_restarts);
   PLANT("a denial loses conversion and cut", denial_writes, false);
   PLANT("who fits pays although another denies", all_or_nothing, false);
   PLANT("a peek writes", peek_writes, true);
