@@ -400,7 +400,7 @@ Test(cases_core, core_13_two_limits_all_or_nothing) {
   on_each_store(core_13);
 }
 
-/* ---- CORE-17 ---- */
+/* ---- CORE-14 ---- */
 
 static spile_limit *limit_from(const char *text) {
   spile_limit *limit;
@@ -409,6 +409,42 @@ static spile_limit *limit_from(const char *text) {
   cr_assert(eq(int, made, SPILE_OK), "%s: %s", text, error.message);
   return limit;
 }
+
+static int burst(fixture *f, int64_t now_ms, const spile_limit *limit, int takes) {
+  int allowed = 0;
+  for (int i = 0; i < takes; i++)
+    allowed += take(f, now_ms, limit, "k", 1) == SPILE_ALLOWED;
+  return allowed;
+}
+
+static void core_14(fixture *f) {
+  spile_limit *a = limit_from("100/m,fixed_window,name=a");
+  cr_expect(eq(int, burst(f, 59999, a, 101), 100), "%s", f->store);
+  cr_expect(eq(i64, f->last.retry_after_ms, 1), "%s", f->store);
+  cr_expect(eq(int, burst(f, 60000, a, 101), 100), "%s", f->store);
+  cr_expect(eq(i64, f->last.retry_after_ms, 60000), "%s", f->store);
+  spile_limit *b = limit_from("1/s,fixed_window,name=b");
+  ALLOWED(f, take(f, 999, b, "k", 1), 0);
+  ALLOWED(f, take(f, 1000, b, "k", 1), 0);
+  spile_limit *c = limit_from("5/s,fixed_window,name=c");
+  for (int64_t window = 0; window < 3; window++)
+    cr_expect(eq(int, burst(f, 1000 * window, c, 10), 5), "%s", f->store);
+  spile_limit *d = limit_from("5/m,fixed_window,name=d");
+  cr_expect(eq(int, burst(f, 45000, d, 5), 5), "%s", f->store);
+  DENIED(f, take(f, 45000, d, "k", 1), 15000);
+  DENIED(f, take(f, 59999, d, "k", 1), 1);
+  ALLOWED(f, take(f, 60000, d, "k", 1), 4);
+  spile_limit_unref(a);
+  spile_limit_unref(b);
+  spile_limit_unref(c);
+  spile_limit_unref(d);
+}
+
+Test(cases_core, core_14_edges_of_the_fixed_window) {
+  on_each_store(core_14);
+}
+
+/* ---- CORE-17 ---- */
 
 static void core_17(fixture *f) {
   static const int64_t left[] = {9, 8, 7, 7, 6, 5, 5, 4, 3, 3, 2};

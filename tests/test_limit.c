@@ -93,6 +93,46 @@ Test(limit, core_01_and_07_and_redis_05_bounds_hold_at_the_edge_and_not_past_it)
   }
 }
 
+typedef struct window_row {
+  int algorithm;
+  int64_t capacity, tokens, window_ms;
+  const char *message; /* NULL: a good limit */
+} window_row;
+
+static const window_row windows[] = {
+    {SPILE_FIXED_WINDOW, 1, 0, 1, NULL},
+    {SPILE_FIXED_WINDOW, 7, 7, TEN_YEARS_MS, NULL},
+    {SPILE_FIXED_WINDOW, INT64_C(9007199254740991), 0, TEN_YEARS_MS, NULL},
+    {SPILE_FIXED_WINDOW, INT64_C(9007199254740992), 0, 1,
+     "capacity is 9007199254740992 tokens, 1 more than the 2^53 - 1 that can be counted exactly"},
+    {SPILE_FIXED_WINDOW, 0, 0, 1, "capacity is 0; it must be at least 1 token"},
+    {SPILE_FIXED_WINDOW, 5, 0, 0, "the window is 0 ms; it must be at least 1 ms"},
+    {SPILE_FIXED_WINDOW, 5, 0, -1, "the window is -1 ms; it must be at least 1 ms"},
+    {SPILE_FIXED_WINDOW, 5, 0, TEN_YEARS_MS + 1,
+     "the window is 315360000001 ms, 1 more than the ten years (315360000000) it may be"},
+    {SPILE_FIXED_WINDOW, 5, 4, 1000,
+     "a window that admits 4 tokens has no other capacity, and 5 is written; write COUNT/WINDOW alone"},
+    {6, 5, 5, 1000, "algorithm is 6; it must be a spile_algorithm"},
+    {-1, 5, 5, 1000, "algorithm is -1; it must be a spile_algorithm"},
+};
+
+Test(limit, windows_have_bounds_of_their_own) {
+  for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
+    const window_row *row = &windows[i];
+    spile_limit_def def = SPILE_LIMIT_DEF_INIT;
+    def.algorithm = row->algorithm;
+    def.capacity = row->capacity;
+    def.refill_tokens = row->tokens;
+    def.refill_period_ms = row->window_ms;
+    spile_error error = {0};
+    spile_limit *limit;
+    int result = spile_limit_create(&limit, &def, &error);
+    cr_expect(eq(int, result, row->message == NULL ? SPILE_OK : SPILE_ECONFIG), "row %zu: %s", i, error.message);
+    cr_expect(eq(str, error.message, (char *)(row->message == NULL ? "" : row->message)), "row %zu", i);
+    spile_limit_unref(limit);
+  }
+}
+
 Test(limit, a_message_is_optional) {
   spile_shape shape;
   cr_assert(eq(int, spile__shape_make(&shape, 0, 1, 1, 0, NULL), SPILE_ECONFIG));
@@ -170,6 +210,9 @@ static const text_row texts[] = {
     {"0.000000001/ms,capacity=1", NULL, 1, 1, 1000000000, SPILE_ON_FULL_CLOSED},
     {"7/s,token_bucket,on_full=open,name=a b/c,capacity=2", "a b/c", 2, 7, 1000, SPILE_ON_FULL_OPEN},
     {"1/3s,leaky_bucket,capacity=10", NULL, 10, 1, 3000, SPILE_ON_FULL_CLOSED},
+    {"5/5m,fixed_window", NULL, 5, 1, 300000, SPILE_ON_FULL_CLOSED},
+    {"100/m,capacity=100,fixed_window", NULL, 100, 1, 60000, SPILE_ON_FULL_CLOSED},
+    {"9007199254740991/ms,fixed_window", NULL, INT64_C(9007199254740991), 1, 1, SPILE_ON_FULL_CLOSED},
     {"7/s,on_full=fail", NULL, 7, 7, 1000, SPILE_ON_FULL_FAIL},
     {"0007/01s", NULL, 7, 7, 1000, SPILE_ON_FULL_CLOSED},
 };
@@ -260,6 +303,8 @@ static const fault_row faults[] = {
     {"5/s,on_full=open,on_full=open", 18, "a second \"on_full=open\";"},
     {"5/s,token_bucket,token_bucket", 18, "a second algorithm: \"token_bucket\";"},
     {"5/s,token_bucket,leaky_bucket", 18, "a second algorithm: \"leaky_bucket\";"},
+    {"0.5/s,capacity=5,fixed_window", 1, "a window counts whole tokens: \"0.5\";"},
+    {"5.0/s,fixed_window", 1, "a window counts whole tokens: \"5.0\";"},
     {"5/\x1b[2J\xff\"", 3, "no unit of time in \"\\x1b[2J\\xff\\x22\";"},
 };
 

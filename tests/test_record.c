@@ -57,6 +57,52 @@ Test(record, a_leaky_bucket_differs_in_its_algorithm_only) {
   expect_same(&got, &state);
 }
 
+/* A fixed window as its first version wrote it: 5 of 100 in the minute that begins at 1699999980000, key "k". */
+static const unsigned char golden_fixed[LEN] = {
+    0x01, 0x03, 0x00, 0x00, 0xe9, 0x08, 0x62, 0x54, 0x64, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x60, 0xea, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0xe0, 0x19, 0xe5, 0xcf, 0x8b, 0x01, 0x00, 0x00, 0x05, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00};
+
+Test(record, a_fixed_window_stays_readable) {
+  spile__state state = {.shape = {.capacity = 100, .refill = 1, .period_ms = 60000}};
+  state.window.start_ms = INT64_C(1699999980000);
+  state.window.count = 5;
+  unsigned char written[SPILE__RECORD_LEN_MAX];
+  cr_assert(eq(sz, spile__record_encode(written, SPILE_FIXED_WINDOW, &state, "k", 1), LEN));
+  cr_expect(memcmp(written, golden_fixed, LEN) == 0);
+  spile__state got;
+  cr_assert(eq(int, (int)spile__record_decode(golden_fixed, LEN, SPILE_FIXED_WINDOW, "k", 1, &got), SPILE_REASON_NONE));
+  cr_expect(spile__shape_equal(&got.shape, &state.shape));
+  cr_expect(got.window.start_ms == state.window.start_ms && got.window.count == state.window.count);
+}
+
+Test(record, a_window_may_say_what_cannot_be) {
+  static const struct {
+    int64_t capacity, refill, window_ms, debt, start_ms, count;
+  } rows[] = {
+      {100, 1, 60000, 0, INT64_C(1699999980001), 5},
+      {100, 1, 60000, 0, -60000, 5},
+      {100, 1, 60000, 0, 0, 0},
+      {100, 1, 60000, 0, 0, 101},
+      {100, 1, 60000, 0, 0, -1},
+      {100, 2, 60000, 0, 0, 5},
+      {100, 1, 60000, 1, 0, 5},
+      {100, 1, 0, 0, 0, 5},
+      {0, 1, 60000, 0, 0, 0},
+      {INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    spile__state state = {.shape = {rows[i].capacity, rows[i].refill, rows[i].window_ms, rows[i].debt}};
+    state.window.start_ms = rows[i].start_ms;
+    state.window.count = rows[i].count;
+    unsigned char record[SPILE__RECORD_LEN_MAX];
+    size_t len = spile__record_encode(record, SPILE_FIXED_WINDOW, &state, "k", 1);
+    spile__state got;
+    cr_expect(eq(int, (int)spile__record_decode(record, len, SPILE_FIXED_WINDOW, "k", 1, &got), SPILE_REASON_CORRUPT),
+              "row %zu", i);
+  }
+}
+
 Test(record, what_is_written_is_read_back) {
   const spile__state states[] = {
       state_of(1, 1, 1, 0, 0, 0),

@@ -140,6 +140,7 @@ typedef enum spile_on_store_error {
 typedef enum spile_algorithm {
   SPILE_TOKEN_BUCKET = 1, /* a bucket that refills continuously: bursts up to the capacity, then the rate */
   SPILE_LEAKY_BUCKET = 2, /* admits what a token bucket does, and says by how long to delay it (delay_ms) */
+  SPILE_FIXED_WINDOW = 3, /* so many in each window of time; up to twice as many around where two of them meet */
 } spile_algorithm;
 
 /* One validated limit: immutable, reference-counted. Thread-safety: safe. */
@@ -149,9 +150,9 @@ typedef struct spile_limit spile_limit;
 typedef struct spile_limit_def {
   size_t struct_size;       /* set by SPILE_LIMIT_DEF_INIT */
   const char *name;         /* 1 to SPILE_NAME_LEN_MAX bytes; NULL: "default" */
-  int64_t capacity;         /* tokens, 1 or more: the largest burst */
-  int64_t refill_tokens;    /* tokens that come back, 1 or more … */
-  int64_t refill_period_ms; /* … in this many milliseconds, 1 or more, continuously */
+  int64_t capacity;         /* tokens, 1 or more: the largest burst; of a window: how many it admits */
+  int64_t refill_tokens;    /* tokens that come back, 1 or more …; of a window: the capacity again, or 0 */
+  int64_t refill_period_ms; /* … in this many milliseconds, 1 or more, continuously; of a window: its length */
   int on_full;              /* a spile_on_full */
   int on_store_error;       /* a spile_on_store_error */
   int64_t timeout_ms;       /* longest time for the store, 1 to 3,600,000; 0: the limiter's */
@@ -165,16 +166,18 @@ typedef struct spile_limit_def {
  * Makes a limit from its text form: COUNT/PERIOD[,ALGORITHM][,capacity=TOKENS][,name=NAME][,on_full=closed|open|fail]
  * [,on_store_error=fail|open|closed].
  *
- * ALGORITHM is token_bucket, the default, or leaky_bucket. "10/s" is 10 tokens a second with a capacity of 10;
- * "1/s,capacity=60"; "0.05/s,capacity=5" (at most 9 decimals, and then a capacity); "5/15m"; "1000/d,name=day". Units:
- * ms, s, m, h, d. The rate is kept exactly, as a fraction.
+ * ALGORITHM is token_bucket, the default, leaky_bucket or fixed_window. "10/s" is 10 tokens a second with a capacity of
+ * 10; "1/s,capacity=60"; "0.05/s,capacity=5" (at most 9 decimals, and then a capacity); "5/15m"; "1000/d,name=day".
+ * Units: ms, s, m, h, d. The rate is kept exactly, as a fraction. "100/m,fixed_window" is a window: 100 tokens, all of
+ * which it may give at once, in each minute; it has no capacity beside that. Windows begin at multiples of their length
+ * since 1970 in UTC, so that of "1000/d,fixed_window" is the calendar day.
  *
  * @param out    the limit, owned by the caller (spile_limit_unref); NULL on failure
  * @param text   NUL-terminated; not kept
  * @param error  may be NULL; `column` says where in the text
  * @return SPILE_OK; SPILE_EINVAL, out or text is NULL; SPILE_ECONFIG, the text is not a limit or leaves the bounds
- *         ((capacity)·P + 1001·N at most 2^53 − 1 with N/P the rate per millisecond in lowest terms, P and the time
- *         from empty to full at most ten years); SPILE_ENOMEM
+ *         (buckets: capacity·P + 1001·N at most 2^53 − 1 with N/P the rate per millisecond in lowest terms, P and the
+ *         time from empty to full at most ten years; windows: ten years, capacity at most 2^53 − 1); SPILE_ENOMEM
  */
 int spile_limit_parse(spile_limit **out, const char *text, spile_error *error);
 
@@ -191,7 +194,7 @@ void spile_limit_unref(spile_limit *limit);
 const char *spile_limit_name(const spile_limit *limit);
 int64_t spile_limit_capacity(const spile_limit *limit);
 
-/** Milliseconds from an empty bucket to a full one, rounded up. */
+/** Milliseconds from an empty bucket to a full one, rounded up; of a window the longest that anything counts. */
 int64_t spile_limit_full_time_ms(const spile_limit *limit);
 
 /* ---- Opening a store ---- */

@@ -96,11 +96,13 @@ static const memory_limit *limit_add(memory_table *table, const spile_spec *spec
     return NULL;
   char *name = (char *)(limit + 1);
   memcpy(name, spec->name, spec->name_len);
+  const spile__algorithm *algorithm = spile__algorithm_get(spec->algorithm);
   bool wide = spec->shape.refill > (int64_t)WORD_REM_MASK;
   *limit = (memory_limit){.spec = *spec,
                           .id = table->limit_count,
+                          .algorithm = algorithm,
                           .wide = wide,
-                          .swapped = spile__algorithm_get(spec->algorithm)->instant && !wide};
+                          .swapped = algorithm->instant && !wide};
   limit->spec.name = name;
   limit->bucket_id = limit->id;
   uint32_t *first = limit_bucket_slot(table, spec);
@@ -319,6 +321,7 @@ void spile__memory_unlock(memory_entry *entry, uint64_t word) {
   atomic_store_explicit(&entry->word, word, memory_order_release);
 }
 
+/* The word of a state of nothing, or the generation and the rest of the word of an instant. */
 static inline uint64_t word_next_generation(uint64_t word) {
   uint64_t generation = ((word >> WORD_GENERATION_SHIFT) + 1) & 7;
   return generation << WORD_GENERATION_SHIFT;
@@ -329,23 +332,33 @@ void spile__memory_unlock_with(memory_entry *entry, uint64_t word, const memory_
   uint32_t shape = atomic_load_explicit(&entry->shape, memory_order_relaxed);
   atomic_store_explicit(&entry->shape, (shape & ~(uint32_t)LIMITS_MAX) | limit->id, memory_order_release);
   uint64_t next = word_next_generation(word);
-  int64_t rem = state != NULL ? state->bucket.rem : 0;
-  if (state != NULL)
+  uint64_t rest = 0; /* written also then, since another limit may have left its own */
+  if (state != NULL && limit->algorithm->instant) {
     next |= (uint64_t)state->bucket.full_at_ms;
-  /* Written also when it is 0, since another limit may have left its own. */
-  atomic_store_explicit(&entry->wide_rem, limit->wide ? (uint64_t)rem : 0, memory_order_release);
-  if (!limit->wide)
-    next |= (uint64_t)rem << WORD_REM_SHIFT;
+    if (limit->wide)
+      rest = (uint64_t)state->bucket.rem;
+    else
+      next |= (uint64_t)state->bucket.rem << WORD_REM_SHIFT;
+  } else if (state != NULL) {
+    next = (((word & ~WORD_LOCKED) >> WORD_REM_SHIFT) + 1) << WORD_REM_SHIFT & ~WORD_LOCKED;
+    next |= (uint64_t)limit->algorithm->full_at_ms(state);
+    (void)limit->algorithm->pack(state, &rest);
+  }
+  atomic_store_explicit(&entry->rest, rest, memory_order_release);
   atomic_store_explicit(&entry->word, next, memory_order_release);
 }
 
 void spile__memory_state(const memory_table *table, const memory_entry *entry, uint64_t word, spile__state *out) {
   uint32_t id = entry_limit_id(atomic_load_explicit(&entry->shape, memory_order_acquire));
   const memory_limit *limit = spile__memory_limit_by_id(table, id);
+  if (!limit->algorithm->instant) {
+    limit->algorithm->unpack(&limit->spec.shape, word_full_at_ms(word),
+                             atomic_load_explicit(&entry->rest, memory_order_acquire), out);
+    return;
+  }
   out->shape = limit->spec.shape;
   out->bucket.full_at_ms = word_full_at_ms(word);
-  out->bucket.rem =
-      limit->wide ? (int64_t)atomic_load_explicit(&entry->wide_rem, memory_order_acquire) : word_rem(word);
+  out->bucket.rem = limit->wide ? (int64_t)atomic_load_explicit(&entry->rest, memory_order_acquire) : word_rem(word);
 }
 
 /*
@@ -358,7 +371,7 @@ static bool entry_is_spare(const memory_table *table, const memory_entry *entry,
     return true;
   /* At the time 0 an instant of 0 may still be a part of a millisecond ahead. */
   return word_full_at_ms(word) == 0 && word_rem(word) == 0 &&
-         atomic_load_explicit(&entry->wide_rem, memory_order_acquire) == 0;
+         atomic_load_explicit(&entry->rest, memory_order_acquire) == 0;
 }
 
 /* Writes a key into an entry that this thread has locked. @return false: no room for a long key */

@@ -14,8 +14,11 @@
  *
  *   63      locked: somebody changes more than the word
  *   62..60  generation: moves with every change under the lock
- *   59..44  rem, where N fits 16 bits; else it stands in `wide_rem` and is changed under the lock only
+ *   59..44  rem, where N fits 16 bits; else it stands in `rest` and is changed under the lock only
  *   43..0   full_at_ms
+ *
+ * A state that is no instant is changed under the lock only. It stands packed in `rest`, and the generation has all of
+ * the bits 62 to 44, since full_at_ms may stay the same for long.
  *
  * Reading goes: load the word unlocked, compare the key, decide, and then either swap the word for the new one or look
  * whether it is still the same. Whatever changed the key in between has changed the word. (That it changed eight times
@@ -48,7 +51,7 @@ _Static_assert(SPILE__MEMORY_PROBES_MAX <= 255, "a reach has 8 bits");
 typedef struct memory_entry {
   _Alignas(64) _Atomic uint64_t head;
   _Atomic uint64_t word;
-  _Atomic uint64_t wide_rem;
+  _Atomic uint64_t rest;              /* of the state: what the word does not hold */
   _Atomic uint32_t shape;             /* id of the memory_limit it was last written under; key_len above it */
   _Atomic uint32_t tail;              /* first line of what does not fit below, or NO_LINE */
   _Atomic uint64_t key[INLINE_WORDS]; /* zero-padded */
@@ -67,8 +70,9 @@ typedef struct memory_limit {
   spile_spec spec;
   uint32_t id;
   uint32_t bucket_id; /* the id of the first limit with this name and algorithm: names the bucket with the key */
-  bool wide;          /* N passes 16 bits */
-  bool swapped;       /* the state is one instant that the word holds whole, so swapping the word changes it */
+  const spile__algorithm *algorithm;
+  bool wide;    /* N passes 16 bits */
+  bool swapped; /* the state is one instant that the word holds whole, so swapping the word changes it */
 } memory_limit;
 
 /* An id has 19 bits beside the 13 of a key's length. */

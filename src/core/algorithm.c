@@ -9,12 +9,14 @@ const spile__algorithm *spile__algorithm_get(spile_algorithm algorithm) {
     return &spile__token_bucket;
   case SPILE_LEAKY_BUCKET:
     return &spile__leaky_bucket;
+  case SPILE_FIXED_WINDOW:
+    return &spile__fixed_window;
   }
   return NULL;
 }
 
 bool spile__algorithm_find(const char *word, size_t len, spile_algorithm *out) {
-  static const spile_algorithm all[] = {SPILE_TOKEN_BUCKET, SPILE_LEAKY_BUCKET};
+  static const spile_algorithm all[] = {SPILE_TOKEN_BUCKET, SPILE_LEAKY_BUCKET, SPILE_FIXED_WINDOW};
   for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
     const char *name = spile__algorithm_get(all[i])->name;
     if (strlen(name) == len && memcmp(name, word, len) == 0) {
@@ -33,7 +35,7 @@ spile_stored spile__stored_make(spile_algorithm algorithm, const spile__state *s
   table->report(&state->shape, &reading, 0, false, &verdict);
   return (spile_stored){.algorithm = table->name,
                         .capacity = state->shape.capacity,
-                        .refill_tokens = state->shape.refill,
+                        .refill_tokens = table->window ? state->shape.capacity : state->shape.refill,
                         .refill_period_ms = state->shape.period_ms,
                         .remaining = verdict.remaining,
                         .reset_after_ms = verdict.reset_after_ms};

@@ -20,6 +20,10 @@ typedef struct spile__state {
       int64_t full_at_ms; /* the bucket is full at full_at_ms + rem/N */
       int64_t rem;        /* 0 to N − 1 */
     } bucket;
+    struct {
+      int64_t start_ms; /* of the window, a multiple of its length */
+      int64_t count;    /* tokens it has given; of a state that is stored 1 or more */
+    } window;
     int64_t numbers[2]; /* the same, for who only keeps them */
   };
 } spile__state;
@@ -37,11 +41,19 @@ typedef struct spile__algorithm {
   const char *name;
   const char *mark; /* how its shapes and states begin where they are text: a letter; "" for the first algorithm */
   bool instant;     /* the state is state.bucket, one instant, and decides as bucket.h does */
+  bool window;      /* the limit is so many tokens in a window of time: capacity and period_ms, and no rate */
+  size_t values;    /* of a reading, 1 or more: how many a server sends */
   size_t numbers;   /* of a state, 1 or more */
 
-  /* Whether a shape, read from a store, is one that a limit of this algorithm can have. */
-  bool (*shape_valid)(const spile_shape *shape);
+  /*
+   * Makes the shape of a limit from its numbers as written, and checks every bound.
+   * @return SPILE_OK; SPILE_ECONFIG with a message that names the bound and by how much it is passed
+   */
+  int (*shape_make)(spile_shape *out, int64_t capacity, int64_t tokens, int64_t period_ms, int64_t debt,
+                    spile_error *error);
 
+  /* Whether a shape, read from a store, is one that shape_make can have made. */
+  bool (*shape_valid)(const spile_shape *shape);
   /* The longest time from a bucket that has nothing left to a full one, rounded up. */
   int64_t (*full_time_ms)(const spile_shape *shape);
 
@@ -77,10 +89,19 @@ typedef struct spile__algorithm {
 
   /* When the state equals an absent one, in ms, rounded up: a store may drop it then. */
   int64_t (*full_at_ms)(const spile__state *state);
+
+  /*
+   * A state that is no instant, as full_at_ms and one word below 2^63, for a store that has little room; and back,
+   * where the word 0 is the state of nothing. Both may be NULL for an instant. Whatever `word` is, unpack does no harm.
+   * @return false: it takes more than that
+   */
+  bool (*pack)(const spile__state *state, uint64_t *word);
+  void (*unpack)(const spile_shape *shape, int64_t full_at_ms, uint64_t word, spile__state *out);
 } spile__algorithm;
 
 extern const spile__algorithm spile__token_bucket;
 extern const spile__algorithm spile__leaky_bucket;
+extern const spile__algorithm spile__fixed_window;
 
 /* The table of an algorithm, or NULL for a number that is none. */
 const spile__algorithm *spile__algorithm_get(spile_algorithm algorithm);

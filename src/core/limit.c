@@ -233,6 +233,9 @@ static int word_parse(limit_parser *parser, const char *start, const char *value
   return parser_fail(parser, value, "unknown word", instead);
 }
 
+/* The words that spile__algorithm_find knows. */
+#define ALGORITHMS "token_bucket, leaky_bucket and fixed_window"
+
 static int option_parse(limit_parser *parser, spile__limit_text *out) {
   const char *start = parser->at;
   const char *value;
@@ -280,7 +283,7 @@ static int option_parse(limit_parser *parser, spile__limit_text *out) {
     return SPILE_OK;
   }
   return parser_fail(parser, start, "unknown option",
-                     "known are capacity=, name=, on_full=, on_store_error=, token_bucket and leaky_bucket");
+                     "known are capacity=, name=, on_full=, on_store_error= and the algorithms " ALGORITHMS);
 }
 
 int spile__limit_parse(spile__limit_text *out, const char *text, spile_error *error) {
@@ -294,6 +297,8 @@ int spile__limit_parse(spile__limit_text *out, const char *text, spile_error *er
   }
   if (result != SPILE_OK)
     return result;
+  if (spile__algorithm_get(out->algorithm)->window && !whole)
+    return parser_fail(&parser, text, "a window counts whole tokens:", "write COUNT/WINDOW, such as 5/5m");
   if (out->capacity == 0 && !whole)
     return parser_fail(&parser, text, "a decimal rate has no capacity of its own:", "add ,capacity=TOKENS");
   if (out->capacity == 0)

@@ -13,7 +13,8 @@
 
 int spile__limit_new(spile_limit **out, const spile__limit_text *text, int64_t timeout_ms, spile_error *error) {
   spile_shape shape;
-  int result = spile__shape_make(&shape, text->capacity, text->refill_tokens, text->refill_period_ms, 0, error);
+  int result = spile__algorithm_get(text->algorithm)
+                   ->shape_make(&shape, text->capacity, text->refill_tokens, text->refill_period_ms, 0, error);
   if (result != SPILE_OK)
     return result;
   static const char default_name[] = "default";

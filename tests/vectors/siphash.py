@@ -64,8 +64,17 @@ for n in (0, 1, 7, 8, 9, 15, 16, 17, 63, 64, 255, 256):
     (short,), (low, high) = (siphash(K0, K1, bytes(i % 256 for i in range(n)), 1, 3, w) for w in (False, True))
     print(f"    {{{n}, UINT64_C(0x{short:016x}), {{UINT64_C(0x{low:016x}), UINT64_C(0x{high:016x})}}}},")
 
-# Under key "k": token bucket, capacity 60, 1 per 1000 ms, no debt, full at 1700000000123 ms, no remainder.
-body = struct.pack("<BBHI6q", 1, 1, 0, 0, 60, 1, 1000, 0, 1700000000123, 0)
-(seed,) = siphash(0, 0, b"k", 1, 3, False)
-(checksum,) = siphash(seed, 1, body, 1, 3, False)
-print(", ".join(f"0x{b:02x}" for b in body[:4] + struct.pack("<I", checksum % 2**32) + body[8:]))
+
+
+def record(algorithm, *numbers):
+    """A record under the key "k"."""
+    body = struct.pack(f"<BBHI{len(numbers)}q", 1, algorithm, 0, 0, *numbers)
+    (seed,) = siphash(0, 0, b"k", 1, 3, False)
+    (checksum,) = siphash(seed, 1, body, 1, 3, False)
+    print(", ".join(f"0x{b:02x}" for b in body[:4] + struct.pack("<I", checksum % 2**32) + body[8:]))
+
+
+# Token bucket, capacity 60, 1 per 1000 ms, no debt, full at 1700000000123 ms, no remainder.
+record(1, 60, 1, 1000, 0, 1700000000123, 0)
+# Fixed window, 5 of 100 in the minute from 1699999980000 ms on.
+record(3, 100, 1, 60000, 0, 1699999980000, 5)

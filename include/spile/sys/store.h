@@ -26,6 +26,9 @@ extern "C" {
  * `refill` units, refill and period_ms have no common factor. Within the bounds refill ≥ 1, (capacity + debt)·period_ms
  * + 1001·refill ≤ 2^53 − 1, period_ms and the refill from the deepest debt ≤ 315,360,000,000 ms every product the core
  * makes is exact in int64_t and in a double.
+ *
+ * Of a window capacity is how many tokens it admits and period_ms its length; refill is 1 and debt 0. The bounds are
+ * those that spile_limit_parse tells.
  */
 typedef struct spile_shape {
   int64_t capacity;  /* C, tokens */
@@ -50,7 +53,9 @@ typedef struct spile_spec {
  * What the store read about one bucket, converted to the item's shape. Its meaning belongs to the algorithm; values
  * that are not named are 0.
  *
- *   token_bucket, leaky_bucket   values[0] is the debt before the take in units, 0 to (capacity + debt)·P + 1000·N
+ *   token_bucket, leaky_bucket   the debt before the take in units, 0 to (capacity + debt)·P + 1000·N
+ *   fixed_window                 the tokens this window has given, 0 to capacity; the ms until it ends, 1 to its length
+ *                                and 1000 more
  */
 typedef struct spile_reading {
   int64_t values[4];
