@@ -2,18 +2,24 @@
 --
 -- One take, decided on the server in one atomic step: the authority for every client that shares its buckets.
 --
--- The decision is that of src/core/bucket.c, with its names and in its order; a change here is a change there. A bucket
+-- The decision is that of src/core, one algorithm a file, with its names and in its order; a change here is a change
+-- there. Most limits are buckets (bucket.c), and what they need stands first. A bucket
 -- is a string whose expiry is the instant at which the bucket is full again and one second more, for clocks that
 -- disagree. The value is the shape it was written under, 'capacity:N:P:' or 'capacity:N:P:debt:' where debt is not 0,
 -- followed by the remainder of that instant in 1/N ms where it is not 0. So a bucket that is full needs no entry,
 -- reading one needs no TIME (now = PEXPIRETIME - PTTL), and a denial is only a read. Another algorithm is another key
--- and a value that begins with a letter; it gets functions of its own beside the three called bucket_.
+-- and a letter before its shape and value: l, a leaky bucket, is the same in all else.
+--
+-- A window has the shape 'fcapacity:window', and the value is its shape, '=' and its state:
+--   f  fixed_window   'count'
 --
 -- KEYS: one a bucket, none twice.
--- ARGV: four a bucket: its shape as text, the cost c*P, the room (capacity - c)*P, and N; then, where the caller gives
--- the time, that time plus 10^13 ms, so that the server never expires such a bucket by itself.
--- Reply: the debt before the take in 1/P token under the shape that was asked for; an array of them for several buckets.
--- The caller's core makes outcome and waits of it. An error reply means that nothing was charged.
+-- ARGV: four a bucket: its shape as text, the cost c*P, the room (capacity - c)*P, and N; of a window the cost c, the
+-- room capacity - c, and '=' with the cost that is asked about, which a peek does not take. Then, where the caller gives the
+-- time, that time plus 10^13 ms, so that the server never expires such a bucket by itself.
+-- Reply: the reading before the take under the shape that was asked for, which is the debt in 1/P token, or an array of
+-- a window's numbers; an array of readings for several buckets. The caller's core makes outcome and waits of it. An
+-- error reply means that nothing was charged.
 --
 -- Lua numbers are doubles: every integer here stays below 2^53, and becomes text only through '%d'.
 
@@ -32,10 +38,12 @@ if not KEYS[2] and not ARGV[5] then
   elseif value and string.sub(value, 1, #shape) == shape then
     rem = tonumber(string.match(value, '^[1-9]%d*$', #shape + 1))
   end
-  if rem then
+  -- Of a window this is no number.
+  local N = tonumber(ARGV[4])
+  if rem and N then
     local left_ms = call('PTTL', key)
     local ahead_ms = left_ms - 1000
-    local cost, room, N = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+    local cost, room = tonumber(ARGV[2]), tonumber(ARGV[3])
     local debt = 0
     if ahead_ms >= 0 then
       debt = ahead_ms * N + rem
@@ -179,6 +187,113 @@ local function bucket_read(shape, value, left_ms)
   return capacity * P - (tokens * P + rescale(fraction, P, old_P)), true
 end
 
+-- ---- Windows ----
+
+-- A window that begins more than the tolerance ahead moves to now's. Returns its start, and whether it was moved.
+local function window_cut(start_ms, W, now_ms)
+  if start_ms <= now_ms + TOLERANCE_MS then
+    return start_ms, false
+  end
+  return now_ms - now_ms % W, true
+end
+
+-- The numbers of a window's shape, or nil for a text that is none or leaves the bounds that all windows share.
+local function window_parse(text)
+  local capacity, W = match(text, '^%a([1-9]%d*):([1-9]%d*)$')
+  capacity, W = tonumber(capacity), tonumber(W)
+  if not capacity or capacity > EXACT_MAX or W > PERIOD_MAX_MS then
+    return nil
+  end
+  return capacity, W
+end
+
+-- Each kind of window, by its letter: what of a shape its bound allows; what a value says; a reading, which is a table
+-- of numbers; whether a cost fits, by the room that it leaves; the reading after a charge; and the value of a reading
+-- with the instant from which it equals none, or nil for a reading of nothing. What each returns is told where the
+-- script uses it.
+local windows = {}
+
+windows.f = {
+  parse = function(state, capacity, W, full_at_ms)
+    local count = tonumber(match(state, '^[1-9]%d*$'))
+    local start_ms = full_at_ms - W
+    if not count or count > capacity or start_ms % W ~= 0 then
+      return nil
+    end
+    return {start_ms = start_ms, count = count}
+  end,
+  read = function(capacity, W, old, now_ms, same)
+    local nothing = {0, now_ms - now_ms % W + W - now_ms}
+    if not old then
+      return nothing, false
+    end
+    local start_ms, rewrite = window_cut(old.start_ms, old.W, now_ms)
+    local count = old.count
+    local decided_ms = math.max(now_ms, start_ms)
+    if decided_ms >= start_ms + old.W then
+      return nothing, false
+    end
+    if not same then
+      start_ms = decided_ms - decided_ms % W
+      count = math.min(count, capacity)
+      rewrite = true
+    end
+    return {count, start_ms + W - now_ms}, rewrite
+  end,
+  fits = function(reading, room)
+    return reading[1] <= room
+  end,
+  charge = function(reading, cost)
+    return {reading[1] + cost, reading[2]}
+  end,
+  state = function(reading, W, now_ms)
+    if reading[1] > 0 then
+      return format('%d', reading[1]), now_ms + reading[2]
+    end
+  end,
+}
+
+-- What is wrong with the four arguments of a window, or nil, its capacity, its length, and the cost asked about.
+local function window_check(window, shape, cost, room, wanted)
+  local capacity, W = window_parse(shape)
+  if not capacity or window.beyond and window.beyond(capacity, W) then
+    return 'the shape is not capacity:window behind its letter, within the bounds'
+  end
+  wanted = tonumber(match(wanted, '^=(%d+)$'))
+  if not match(cost, '^%d+$') or not match(room, '^%d+$') or not wanted then
+    return 'cost and room are whole numbers, and the cost asked about is = and one'
+  end
+  cost, room = tonumber(cost), tonumber(room)
+  if cost + room ~= capacity or wanted > capacity or cost > 0 and cost ~= wanted then
+    return 'cost and room do not add up to the capacity'
+  end
+  return nil, capacity, W, wanted
+end
+
+-- What a value says, with the length of its window as W; nil and an error text when the value is not ours.
+local function window_parse_value(window, shape, value, full_at_ms)
+  local mark = match(value, '^%a?')
+  if mark ~= string.sub(shape, 1, 1) then
+    return nil, mark ~= '' and 'VERSION the bucket was written in a later format' or
+        'FOREIGN the value is not a bucket of this algorithm'
+  end
+  local old_shape, state = match(value, '^(%a%d+:%d+)=(.*)$')
+  local capacity, W
+  if old_shape then
+    capacity, W = window_parse(old_shape)
+  end
+  local old
+  if capacity and not (window.beyond and window.beyond(capacity, W)) then
+    old = window.parse(state, capacity, W, full_at_ms)
+  end
+  if not old then
+    return nil, 'FOREIGN the value is not a bucket within the bounds'
+  end
+  old.W = W
+  old.shape = old_shape
+  return old
+end
+
 local n = #KEYS
 local given_ms = ARGV[4 * n + 1]
 if n == 0 or #ARGV < 4 * n or #ARGV > 4 * n + 1 then
@@ -196,8 +311,9 @@ end
 
 -- How long each key has to live, as the clock of this call sees it; nil for a key that is not there.
 local lefts_ms = {}
-local debts = {}
+local debts = {} -- or a window's reading
 local rewrites = {}
+local takes = {} -- what is needed to write a window
 local fits = true
 local clock = given_ms and 'PEXPIRETIME' or 'PTTL'
 for i = 1, n do
@@ -226,28 +342,58 @@ for i = 1, n do
       rem = tonumber(match(value, '^[1-9]%d*$', #shape + 1))
     end
   end
-  if rem then
+  if rem and tonumber(N) then
     if left_ms >= TOLERANCE_MS then
       debt = (left_ms - TOLERANCE_MS) * N + rem
     end
     known = rem < tonumber(N) and debt <= cost + room
   end
   if not known then
-    local fault = bucket_check(shape, cost, room, N)
-    if fault then
-      return redis.error_reply('ERR spile: ' .. fault)
-    end
     debt = 0
-    if value then
-      debt, rewrite = bucket_read(shape, value, left_ms)
-      if not debt then
-        return redis.error_reply(rewrite)
+    local window = windows[string.sub(shape, 1, 1)]
+    if window then
+      local fault, capacity, W, wanted = window_check(window, shape, cost, room, N)
+      if fault then
+        return redis.error_reply('ERR spile: ' .. fault)
+      end
+      -- The epoch of this call's clock: a given time is shifted.
+      local epoch_ms = given_ms and 1e13 or 0
+      local now_ms, old
+      if given_ms then
+        now_ms = given_ms - epoch_ms
+      elseif value then
+        now_ms = call('PEXPIRETIME', KEYS[i]) - left_ms
+      else
+        local time = call('TIME')
+        now_ms = time[1] * 1000 + floor(time[2] / 1000)
+      end
+      if value then
+        old, fault = window_parse_value(window, shape, value, now_ms + left_ms - TOLERANCE_MS)
+        if not old then
+          return redis.error_reply(fault)
+        end
+      end
+      debt, rewrite = window.read(capacity, W, old, now_ms, old and old.shape == shape, wanted)
+      takes[i] = {window = window, W = W, now_ms = now_ms, epoch_ms = epoch_ms}
+      if not window.fits(debt, tonumber(room), W) then
+        fits = false
+      end
+    else
+      local fault = bucket_check(shape, cost, room, N)
+      if fault then
+        return redis.error_reply('ERR spile: ' .. fault)
+      end
+      if value then
+        debt, rewrite = bucket_read(shape, value, left_ms)
+        if not debt then
+          return redis.error_reply(rewrite)
+        end
       end
     end
   end
   debts[i] = debt
   rewrites[i] = rewrite
-  if debt > tonumber(room) then
+  if not takes[i] and debt > tonumber(room) then
     fits = false
   end
 end
@@ -273,16 +419,32 @@ local function bucket_write(write, i, debt)
   return write('SET', key, value, 'PXAT', expires)
 end
 
+-- Writes the state of a window's reading, or nothing and returns nil where it equals none.
+local function window_write(write, i, reading)
+  local take = takes[i]
+  local state, full_at_ms = take.window.state(reading, take.W, take.now_ms)
+  if not state then
+    return nil
+  end
+  local expires = format('%d', full_at_ms + take.epoch_ms + TOLERANCE_MS)
+  return write('SET', KEYS[i], ARGV[4 * i - 3] .. '=' .. state, 'PXAT', expires)
+end
+
 for i = 1, n do
   local cost = tonumber(ARGV[4 * i - 2])
   if cost > 0 then
-    if fits then
+    if fits and takes[i] then
+      window_write(call, i, takes[i].window.charge(debts[i], cost))
+    elseif fits then
       bucket_write(call, i, debts[i] + cost)
     elseif rewrites[i] then
       local reply
-      if debts[i] > 0 then
+      if takes[i] then
+        reply = window_write(redis.pcall, i, debts[i])
+      elseif debts[i] > 0 then
         reply = bucket_write(redis.pcall, i, debts[i])
-      else
+      end
+      if not reply then
         reply = redis.pcall('DEL', KEYS[i])
       end
       -- A server without memory still denies whom it must; the conversion comes with the next take.

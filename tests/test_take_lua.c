@@ -149,6 +149,140 @@ Test(take_lua, a_leaky_bucket_says_so_in_its_value) {
   redis_server_free(server);
 }
 
+static void assert_numbers(redisReply *reply, size_t n, const int64_t *want) {
+  cr_assert(reply->type == REDIS_REPLY_ARRAY, "not an array: %s", reply->type == REDIS_REPLY_ERROR ? reply->str : "");
+  cr_assert(eq(sz, reply->elements, n));
+  for (size_t i = 0; i < n; i++) {
+    cr_assert(eq(int, reply->element[i]->type, REDIS_REPLY_INTEGER));
+    cr_assert(eq(i64, reply->element[i]->integer, want[i]));
+  }
+  freeReplyObject(reply);
+}
+
+#define ASSERT_NUMBERS(reply, ...) \
+  assert_numbers(reply, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (const int64_t[]){__VA_ARGS__})
+
+static void assert_first(redisReply *reply, int64_t want) {
+  cr_assert(reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 && reply->element[0]->integer == want);
+  freeReplyObject(reply);
+}
+
+Test(take_lua, a_fixed_window_is_its_count_and_ends_with_the_window) {
+  redis_server *server = redis_server_start();
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "f5:1000", "2", "3", "=2", "10000000002400"), 0, 600);
+  assert_value(server, "k", "f5:1000=2");
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME k"), SHIFT_MS + 3000 + 1000));
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "f5:1000", "3", "2", "=3", "10000000002999"), 2, 1);
+  assert_value(server, "k", "f5:1000=5");
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME k"), SHIFT_MS + 3000 + 1000));
+  /* A denial and a peek write nothing. */
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "f5:1000", "1", "4", "=1", "10000000002999"), 5, 1);
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "f5:1000", "0", "5", "=1", "10000000003000"), 0, 1000);
+  assert_value(server, "k", "f5:1000=5");
+  /* A denied take writes the new numbers. */
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "f4:1500", "1", "3", "=1", "10000000002999"), 4, 1);
+  assert_value(server, "k", "f4:1500=4");
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "f4:1500", "1", "3", "=1", "10000000003000"), 0, 1500);
+  assert_value(server, "k", "f4:1500=1");
+  redis_server_free(server);
+}
+
+/* A value of another algorithm, numbers out of bounds, and what nobody writes. */
+static const struct {
+  const char *shape;
+  const char *value;
+  const char *word;
+  bool ends_wrong; /* nothing is wrong but the expiry, which is not the end of a window */
+} window_values[] = {
+    {"f5:1000", "5:1:1000:", "FOREIGN "},
+    {"f5:1000", "f5:1000", "FOREIGN "},
+    {"f5:1000", "f5:1000=", "FOREIGN "},
+    {"f5:1000", "f5:1000=0", "FOREIGN "},
+    {"f5:1000", "f5:1000=6", "FOREIGN "},
+    {"f5:1000", "f5:1000=1.5", "FOREIGN "},
+    {"f5:1000", "f5:10001", "FOREIGN "},
+    {"f5:1000", "f5:1000=-1", "FOREIGN "},
+    {"f5:1000", "f5:0=1", "FOREIGN "},
+    {"f5:1000", "f0:1000=1", "FOREIGN "},
+    {"f5:1000", "f05:1000=1", "FOREIGN "},
+    {"f5:1000", "f5:1000=1 ", "FOREIGN "},
+    {"f5:1000", "f5:315360000001=1", "FOREIGN "},
+    {"f5:1000", "f9007199254740993:1=1", "FOREIGN "},
+    {"f5:1000", "l5:1:1000:", "VERSION "},
+    {"f5:1000", "z5:1000=1", "VERSION "},
+    {"f5:1000", "", "FOREIGN "},
+    {"f5:1000", "f5:1000=1", "FOREIGN ", true},
+};
+
+Test(take_lua, values_that_are_no_window_are_errors_and_stay) {
+  redis_server *server = redis_server_start();
+  for (size_t i = 0; i < sizeof(window_values) / sizeof(window_values[0]); i++) {
+    redis_server_run(server, "SET k %s PXAT 10000000101500", window_values[i].value);
+    const char *shape = window_values[i].shape;
+    for (int others = 0; others < 2; others++) {
+      redisReply *reply = others == 0 ? EVAL(server, KEYS("k"), shape, "1", "4", "=1", "10000000100200")
+                                      : EVAL(server, KEYS("new", "k"), "5:1:1000:", "1000", "4000", "1", shape, "1",
+                                             "4", "=1", "10000000100200");
+      cr_expect(reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, window_values[i].word, 8) == 0, "\"%s\": %s",
+                window_values[i].value, reply->type == REDIS_REPLY_ERROR ? reply->str : "no error");
+      freeReplyObject(reply);
+      cr_assert(eq(i64, redis_server_integer(server, "EXISTS new"), 0));
+      assert_value(server, "k", window_values[i].value);
+    }
+    /* On the server's clock as well: its short path asks no letter. Now and then its window does end then. */
+    if (window_values[i].ends_wrong)
+      continue;
+    redis_server_run(server, "SET k %s PX 100000", window_values[i].value);
+    redisReply *reply = EVAL(server, KEYS("k"), shape, "1", "4", "=1");
+    cr_expect(reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, window_values[i].word, 8) == 0, "\"%s\": %s",
+              window_values[i].value, reply->type == REDIS_REPLY_ERROR ? reply->str : "no error");
+    freeReplyObject(reply);
+    assert_value(server, "k", window_values[i].value);
+  }
+  redis_server_free(server);
+}
+
+Test(take_lua, redis_02_wrong_arguments_of_a_window_write_nothing) {
+  redis_server *server = redis_server_start();
+  static const char *const rows[][4] = {
+      {"f0:1000", "1", "0", "=1"},
+      {"f5:0", "1", "4", "=1"},
+      {"f05:1000", "1", "4", "=1"},
+      {"f5:1000=", "1", "4", "=1"},
+      {"f5:1000:", "1", "4", "=1"},
+      {"f5", "1", "4", "=1"},
+      {"f", "1", "4", "=1"},
+      {"f5:1000", "1", "4", "1"},
+      {"f5:1000", "1", "4", "="},
+      {"f5:1000", "1", "4", "=x"},
+      {"f5:1000", "1", "4", "=2"},
+      {"f5:1000", "1", "5", "=1"},
+      {"f5:1000", "-1", "6", "=1"},
+      {"f5:1000", "6", "-1", "=6"},
+      {"f5:1000", "1.5", "3.5", "=1"},
+      {"f5:1000", "0", "5", "=6"},
+      {"f5:1e3", "1", "4", "=1"},
+      {"f5:315360000001", "1", "4", "=1"},
+      {"f9007199254740992:1", "1", "9007199254740991", "=1"},
+      {"g5:1000", "1", "4", "=1"},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    assert_error(EVAL(server, KEYS("k"), rows[i][0], rows[i][1], rows[i][2], rows[i][3]), "ERR");
+    assert_error(EVAL(server, KEYS("k"), rows[i][0], rows[i][1], rows[i][2], rows[i][3], "10000000000000"), "ERR");
+    cr_assert(redis_server_integer(server, "EXISTS k") == 0, "row %zu", i);
+  }
+  redis_server_free(server);
+}
+
+Test(take_lua, windows_end_on_the_servers_clock) {
+  redis_server *server = redis_server_start();
+  /* Ten years: no window of it ends during the test. */
+  assert_first(EVAL(server, KEYS("f"), "f5:315360000000", "1", "4", "=1"), 0);
+  assert_first(EVAL(server, KEYS("f"), "f5:315360000000", "1", "4", "=1"), 1);
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME f") % INT64_C(315360000000), 1000));
+  redis_server_free(server);
+}
+
 Test(take_lua, on_the_servers_clock_every_bucket_ends_a_second_after_it_is_full) {
   redis_server *server = redis_server_start();
   for (int i = 0; i < 3; i++)

@@ -2,9 +2,9 @@
 /*
  * The Redis store: the buckets lie on a server and lua/take.lua decides about them there, in one round trip.
  *
- * The script answers with the debt of each bucket before the take, and the caller's core makes outcome and waits of it
- * with the functions that serve every other store. What comes from the server is believed only within the bounds of the
- * shape that was asked about.
+ * The script answers with the reading of each bucket before the take, and the caller's core makes outcome and waits of
+ * it with the functions that serve every other store. What comes from the server is believed only within the bounds of
+ * the shape that was asked about.
  *
  * The script is called by its hash. A server that does not know it says NOSCRIPT and has done nothing; then it is
  * loaded and called again. That is the only command that is ever sent twice.
@@ -26,9 +26,9 @@
 
 /* A letter, four numbers of a shape and their colons; and three numbers more. */
 #define SHAPE_SIZE (1 + 4 * 21)
-#define ARGUMENTS_SIZE (SHAPE_SIZE + 3 * 21)
+#define ARGUMENTS_SIZE (SHAPE_SIZE + 3 * 22)
 
-/* A bucket's answer is one integer. */
+/* A bucket's answer is one integer or a few. */
 static const spile__redis_bounds take_bounds = {
     .bulk_max = 1024, .elements_max = SPILE_REQUESTS_MAX, .total_max = 16384};
 
@@ -80,14 +80,20 @@ static void scratch_key(spile__redis_buffer *scratch, redis_command *command, co
   command_put(command, at, len);
 }
 
-static void scratch_number(spile__redis_buffer *scratch, redis_command *command, int64_t number) {
+static void scratch_number_after(spile__redis_buffer *scratch, redis_command *command, const char *mark,
+                                 int64_t number) {
   spile__text text;
   char *at = scratch->bytes + scratch->len;
   spile__text_init(&text, at, scratch->size - scratch->len);
+  spile__text_put(&text, mark);
   spile__text_put_number(&text, number);
   size_t len = (size_t)(text.at - at);
   scratch->len += len + 1;
   command_put(command, at, len);
+}
+
+static void scratch_number(spile__redis_buffer *scratch, redis_command *command, int64_t number) {
+  scratch_number_after(scratch, command, "", number);
 }
 
 static void scratch_shape(spile__redis_buffer *scratch, redis_command *command, const spile_spec *spec) {
@@ -96,8 +102,14 @@ static void scratch_shape(spile__redis_buffer *scratch, redis_command *command, 
   char *at = scratch->bytes + scratch->len;
   spile__text_init(&text, at, scratch->size - scratch->len);
   spile__text_put(&text, spile__algorithm_get(spec->algorithm)->mark);
+  bool window = spile__algorithm_get(spec->algorithm)->window;
+  if (window) {
+    spile__text_put_number(&text, shape->capacity);
+    spile__text_put(&text, ":");
+    spile__text_put_number(&text, shape->period_ms);
+  }
   const int64_t numbers[4] = {shape->capacity, shape->refill, shape->period_ms, shape->debt};
-  for (int i = 0; i < 4 && (i < 3 || shape->debt > 0); i++) {
+  for (int i = 0; i < 4 && !window && (i < 3 || shape->debt > 0); i++) {
     spile__text_put_number(&text, numbers[i]);
     spile__text_put(&text, ":");
   }
@@ -121,6 +133,13 @@ static void take_make(const spile__redis_store *store, spile__redis_buffer *scra
     int64_t cost = call->verb == SPILE_VERB_TAKE ? call->items[i].cost : 0;
     SPILE__ASSERT(cost <= shape->capacity);
     scratch_shape(scratch, command, call->items[i].spec);
+    if (spile__algorithm_get(call->items[i].spec->algorithm)->window) {
+      int64_t wanted = call->items[i].cost;
+      scratch_number(scratch, command, cost);
+      scratch_number(scratch, command, shape->capacity - cost);
+      scratch_number_after(scratch, command, "=", wanted < shape->capacity ? wanted : shape->capacity);
+      continue;
+    }
     scratch_number(scratch, command, cost * shape->period_ms);
     scratch_number(scratch, command, (shape->capacity - cost) * shape->period_ms);
     scratch_number(scratch, command, shape->refill);
@@ -164,17 +183,24 @@ static int take_send(spile__redis_link *link, const spile_call *call, redis_comm
 /* ---- The readings ---- */
 
 static bool reading_take(spile_item *item, const redisReply *reply) {
-  if (reply->type != REDIS_REPLY_INTEGER)
-    return false;
   const spile_spec *spec = item->spec;
-  spile_reading reading = {.values = {reply->integer}};
-  if (!spile__algorithm_get(spec->algorithm)->reading_valid(&spec->shape, &reading, item->cost))
+  const spile__algorithm *algorithm = spile__algorithm_get(spec->algorithm);
+  spile_reading reading = {{0}};
+  if (algorithm->values > 1 && (reply->type != REDIS_REPLY_ARRAY || reply->elements != algorithm->values))
+    return false;
+  for (size_t i = 0; i < algorithm->values; i++) {
+    const redisReply *value = algorithm->values > 1 ? reply->element[i] : reply;
+    if (value->type != REDIS_REPLY_INTEGER)
+      return false;
+    reading.values[i] = value->integer;
+  }
+  if (!algorithm->reading_valid(&spec->shape, &reading, item->cost))
     return false;
   item->reading = reading;
   return true;
 }
 
-/* Whether the reply is what the script gives for these items: one integer, or an array of as many as there are items.
+/* Whether the reply is what the script gives for these items: one reading, or an array of as many as there are items.
  */
 static bool readings_take(spile_call *call, const redisReply *reply) {
   if (call->n == 1)

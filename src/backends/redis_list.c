@@ -204,6 +204,38 @@ static bool instant_parse(const char *at, const char *end, spile__state *out) {
   return true;
 }
 
+/*
+ * Reads what stands behind the mark of a window: "capacity:window=" and the numbers of its state but the first, which
+ * is the start that full_at_ms tells.
+ */
+static bool window_parse(const char *at, const char *end, spile_algorithm algorithm, int64_t full_at_ms,
+                         spile__state *out) {
+  const spile__algorithm *table = spile__algorithm_get(algorithm);
+  int64_t numbers[4] = {0};
+  size_t count = 1 + table->numbers;
+  char text[VALUE_LEN_MAX + 1];
+  memcpy(text, at, (size_t)(end - at));
+  text[end - at] = '\0';
+  char *from = text;
+  for (size_t i = 0; i < count; i++) {
+    char *to = from + strcspn(from, ":=");
+    bool last = i + 1 == count;
+    if (*to != (last ? '\0' : i == 1 ? '=' : ':'))
+      return false;
+    *to = '\0';
+    if (!spile__number_parse(from, 0, INT64_MAX, &numbers[i]))
+      return false;
+    from = to + 1;
+  }
+  out->shape = (spile_shape){.capacity = numbers[0], .refill = 1, .period_ms = numbers[1]};
+  if (!table->shape_valid(&out->shape))
+    return false;
+  memcpy(out->numbers + 1, numbers + 2, (table->numbers - 1) * sizeof(numbers[0]));
+  out->window.start_ms = 0;
+  out->window.start_ms = full_at_ms - table->full_at_ms(out);
+  return true;
+}
+
 /* Reads the value of a bucket of this algorithm that is full at full_at_ms. @return false when it is none */
 static bool value_parse(const redisReply *reply, spile_algorithm algorithm, int64_t full_at_ms, spile__state *out) {
   const spile__algorithm *table = spile__algorithm_get(algorithm);
@@ -211,9 +243,11 @@ static bool value_parse(const redisReply *reply, spile_algorithm algorithm, int6
   if (reply->type != REDIS_REPLY_STRING || reply->len > VALUE_LEN_MAX || reply->len <= mark_len ||
       memcmp(reply->str, table->mark, mark_len) != 0)
     return false;
+  const char *at = reply->str + mark_len;
+  const char *end = reply->str + reply->len;
   out->bucket.full_at_ms = full_at_ms;
-  return instant_parse(reply->str + mark_len, reply->str + reply->len, out) && table->shape_valid(&out->shape) &&
-         table->state_valid(out);
+  bool read = table->instant ? instant_parse(at, end, out) : window_parse(at, end, algorithm, full_at_ms, out);
+  return read && table->shape_valid(&out->shape) && table->state_valid(out);
 }
 
 /*

@@ -1,1 +1,1 @@
-/^static bool reading_take/,/^}/ s/if (reply->type != REDIS_REPLY_INTEGER)/if (reply->type != REDIS_REPLY_INTEGER \&\& reply->type != REDIS_REPLY_ERROR)/
+/^static bool reading_take/,/^}/ s/if (value->type != REDIS_REPLY_INTEGER)/if (value->type != REDIS_REPLY_INTEGER \&\& value->type != REDIS_REPLY_ERROR)/

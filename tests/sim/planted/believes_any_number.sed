@@ -1,1 +1,1 @@
-/^static bool reading_take/,/^}/ s/if (!spile__algorithm_get/if (spec == NULL \&\& !spile__algorithm_get/
+/^static bool reading_take/,/^}/ s/if (!algorithm->reading_valid/if (spec == NULL \&\& !algorithm->reading_valid/
