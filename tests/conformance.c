@@ -279,6 +279,41 @@ void conformance_core_12_handles_more_than_one_token_a_millisecond(const store_f
   rig_stop(&r);
 }
 
+void conformance_core_14_begins_each_window_anew(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *hundred = limit_of("100/m,fixed_window,name=hundred");
+  for (int64_t i = 99; i >= 0; i--)
+    TAKE_ALLOWED(59999, hundred, "k", 1, i);
+  TAKE_DENIED(59999, hundred, "k", 1, 0, 1);
+  for (int64_t i = 99; i >= 0; i--)
+    TAKE_ALLOWED(60000, hundred, "k", 1, i);
+  TAKE_DENIED(60000, hundred, "k", 1, 0, 60000);
+
+  spile_limit *one = limit_of("1/s,fixed_window,name=one");
+  TAKE_ALLOWED(999, one, "k", 1, 0);
+  TAKE_ALLOWED(1000, one, "k", 1, 0);
+
+  spile_limit *five = limit_of("5/s,fixed_window");
+  for (int64_t window = 0; window < 3; window++) {
+    for (int64_t i = 4; i >= 0; i--)
+      TAKE_ALLOWED(window * 1000 + 100 * (4 - i), five, "k", 1, i);
+    for (int64_t i = 5; i < 10; i++)
+      TAKE_DENIED(window * 1000 + 100 * i, five, "k", 1, 0, 1000 - 100 * i);
+  }
+
+  spile_limit *slow = limit_of("5/m,fixed_window,name=slow");
+  TAKE_ALLOWED(45000, slow, "k", 5, 0);
+  TAKE_DENIED(45000, slow, "k", 1, 0, 15000);
+  TAKE_DENIED(59999, slow, "k", 1, 0, 1);
+  TAKE_ALLOWED(60000, slow, "k", 1, 4);
+  TAKE_NEVER(60000, slow, "k", 6, 4);
+  spile_limit_unref(hundred);
+  spile_limit_unref(one);
+  spile_limit_unref(five);
+  spile_limit_unref(slow);
+  rig_stop(&r);
+}
+
 void conformance_core_17_drains_a_leaky_bucket_while_hits_come_in(const store_fixture *fixture) {
   rig r = rig_start(fixture);
   spile_limit *limit = limit_of("1/3s,leaky_bucket,capacity=10");
@@ -746,6 +781,70 @@ void conformance_lists_what_is_stored(const store_fixture *fixture) {
   rig_stop(&r);
 }
 
+/* A limit of each algorithm that admits 100 tokens at once, and none for an hour about the time 0. */
+static const struct {
+  const char *algorithm;
+  const char *text;
+  int64_t reset_ms; /* of a bucket that was emptied at the time 0 */
+} hundreds[] = {
+    {"token_bucket", "1/h,capacity=100", INT64_C(360000000)},
+    {"leaky_bucket", "1/h,leaky_bucket,capacity=100", INT64_C(360000000)},
+    {"fixed_window", "100/h,fixed_window", 3600000},
+};
+
+#define HUNDREDS (sizeof(hundreds) / sizeof(hundreds[0]))
+
+static bool hundred_visit(void *user, const spile_stored *stored) {
+  size_t *shown = user;
+  for (size_t i = 0; i < HUNDREDS; i++) {
+    if (strcmp(stored->algorithm, hundreds[i].algorithm) != 0)
+      continue;
+    shown[i]++;
+    cr_assert(stored->key_len == 1 && memcmp(stored->key, "k", 1) == 0);
+    cr_assert(stored->name_len == 7 && memcmp(stored->name, "default", 7) == 0);
+    cr_assert(eq(i64, stored->capacity, 100));
+    cr_assert(eq(i64, stored->refill_tokens, i < 2 ? 1 : 100));
+    cr_assert(eq(i64, stored->refill_period_ms, 3600000));
+    cr_assert(eq(i64, stored->remaining, 0));
+    cr_assert(eq(i64, stored->reset_after_ms, hundreds[i].reset_ms));
+  }
+  return true;
+}
+
+void conformance_lists_every_algorithm(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  for (size_t i = 0; i < HUNDREDS; i++) {
+    spile_limit *limit = limit_of(hundreds[i].text);
+    TAKE_ALLOWED(0, limit, "k", 40, 60);
+    TAKE_ALLOWED(0, limit, "k", 60, 0);
+    spile_limit_unref(limit);
+  }
+  size_t shown[HUNDREDS] = {0};
+  spile_error error = {0};
+  cr_assert(spile_each(r.limiter, hundred_visit, shown, &error) == SPILE_OK, "%s", error.message);
+  for (size_t i = 0; i < HUNDREDS; i++)
+    cr_assert(shown[i] == 1, "%s was shown %zu times", hundreds[i].algorithm, shown[i]);
+  rig_stop(&r);
+}
+
+void conformance_keeps_every_algorithm_until_it_counts_nothing(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_error error = {0};
+  for (size_t i = 0; i < HUNDREDS; i++) {
+    spile_limit *limit = limit_of(hundreds[i].text);
+    TAKE_ALLOWED(0, limit, "k", 100, 0);
+    spile_fake_clock_set(r.clock, hundreds[i].reset_ms - 1);
+    cr_assert(spile_clean(r.limiter, SPILE_CLEAN_FULL, &error) == SPILE_OK, "%s", error.message);
+    TAKE_DENIED(0, limit, "k", 100, 0, hundreds[i].reset_ms);
+    PEEK_ALLOWED(hundreds[i].reset_ms, limit, "k", 100, 100);
+    cr_assert(eq(int, spile_clear(r.limiter, limit, "k", 1, &error), SPILE_OK));
+    TAKE_ALLOWED(0, limit, "k", 100, 0);
+    cr_assert(eq(int, spile_clear(r.limiter, limit, "k", 1, &error), SPILE_OK));
+    spile_limit_unref(limit);
+  }
+  rig_stop(&r);
+}
+
 void conformance_cleans_what_was_simulated(const store_fixture *fixture) {
   rig r = rig_start(fixture);
   spile_limit *limit = limit_in(5, 1, 3600000);
@@ -843,6 +942,34 @@ void conformance_decides_on_its_own_clock(const store_fixture *fixture) {
   fixture->stop();
 }
 
+void conformance_decides_every_algorithm_on_its_own_clock(const store_fixture *fixture) {
+  const char *uri = fixture_start(fixture);
+  spile_limiter *limiter = open_at(uri, NULL, NULL);
+  /* Windows so long that none ends during the test. */
+  static const char *const slow[] = {"1/365d,leaky_bucket,capacity=10", "10/3650d,fixed_window"};
+  for (size_t i = 0; i < sizeof(slow) / sizeof(slow[0]); i++) {
+    spile_limit *limit = limit_of(slow[i]);
+    spile_decision d;
+    cr_assert(spile_take(limiter, limit, "k", 1, 6, &d) == SPILE_ALLOWED, "%s: %s", slow[i], d.detail);
+    cr_assert(eq(i64, d.remaining, 4));
+    cr_assert(eq(int, spile_peek(limiter, limit, "k", 1, 5, &d), SPILE_DENIED));
+    cr_assert(d.retry_after_ms > 0 && d.reset_after_ms >= d.retry_after_ms);
+    cr_assert(d.reset_after_ms <= spile_limit_full_time_ms(limit));
+    spile_limit_unref(limit);
+  }
+  /* Windows of 20 ms, really waited for. */
+  static const char *const texts[] = {"2/20ms,fixed_window,name=fast"};
+  for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+    spile_limit *limit = limit_of(texts[i]);
+    spile_decision d;
+    for (int j = 0; j < 10; j++)
+      cr_assert(spile_wait(limiter, limit, "k", 1, 1, 10000, &d) == SPILE_ALLOWED, "%s: %s", texts[i], d.detail);
+    spile_limit_unref(limit);
+  }
+  spile_close(limiter);
+  fixture->stop();
+}
+
 /* ---- Many at once ---- */
 
 typedef struct crowd {
@@ -886,10 +1013,10 @@ static void crowd_run(crowd *c, int threads, void *(*run)(void *)) {
 
 void conformance_mem_02_lets_exactly_the_capacity_through_many_threads(const store_fixture *fixture) {
   rig r = rig_start(fixture);
-  spile_limit *limit = limit_in(100, 1, 3600000);
-  for (int round = 0; round < 10; round++) {
+  for (size_t round = 0; round < 3 * HUNDREDS; round++) {
+    spile_limit *limit = limit_of(hundreds[round % HUNDREDS].text);
     char key[16];
-    (void)snprintf(key, sizeof(key), "k%d", round);
+    (void)snprintf(key, sizeof(key), "k%zu", round);
     crowd c = {.limiter = r.limiter, .limit = limit, .key = key, .takes = 10};
     crowd_run(&c, 20, crowd_take);
     cr_assert(eq(int, atomic_load(&c.failed), 0));
@@ -897,8 +1024,8 @@ void conformance_mem_02_lets_exactly_the_capacity_through_many_threads(const sto
     for (int i = 0; i < 100; i++)
       cr_assert(atomic_load(&c.remaining_seen[i]) == 1, "remaining %d seen %d times", i,
                 atomic_load(&c.remaining_seen[i]));
+    spile_limit_unref(limit);
   }
-  spile_limit_unref(limit);
   rig_stop(&r);
 }
 
@@ -925,19 +1052,19 @@ static void *crowd_take_two(void *user) {
 void conformance_charges_vectors_of_many_threads_all_or_nothing(const store_fixture *fixture) {
   rig r = rig_start(fixture);
   spile_limit *a = limit_named("a", 60, 1, 3600000);
-  spile_limit *b = limit_named("b", 100, 1, 3600000);
-  for (int round = 0; round < 10; round++) {
+  for (size_t round = 0; round < 3 * HUNDREDS; round++) {
+    spile_limit *b = limit_of(hundreds[round % HUNDREDS].text);
     char key[16];
-    (void)snprintf(key, sizeof(key), "k%d", round);
+    (void)snprintf(key, sizeof(key), "k%zu", round);
     crowd c = {.limiter = r.limiter, .limit = a, .second = b, .key = key, .takes = 20};
     crowd_run(&c, 8, crowd_take_two);
     cr_assert(eq(int, atomic_load(&c.failed), 0));
     cr_assert(eq(int, atomic_load(&c.allowed), 60));
     PEEK_DENIED(0, a, key, 1, 0, ANY);
     PEEK_ALLOWED(0, b, key, 1, 40);
+    spile_limit_unref(b);
   }
   spile_limit_unref(a);
-  spile_limit_unref(b);
   rig_stop(&r);
 }
 

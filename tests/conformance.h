@@ -37,6 +37,7 @@ typedef struct store_fixture {
   X(core_11_cuts_the_level_when_the_capacity_shrinks)          \
   X(core_12_handles_more_than_one_token_a_millisecond)         \
   X(core_13_takes_from_several_limits_all_or_nothing)          \
+  X(core_14_begins_each_window_anew)                           \
   X(core_17_drains_a_leaky_bucket_while_hits_come_in)          \
   X(core_18_counts_beyond_32_bits)                             \
   X(core_19_peeks_without_leaving_a_trace)                     \
@@ -57,10 +58,13 @@ typedef struct store_fixture {
   X(keeps_the_promise_of_every_denial)                         \
   X(forgets_a_bucket_when_told)                                \
   X(lists_what_is_stored)                                      \
+  X(lists_every_algorithm)                                     \
+  X(keeps_every_algorithm_until_it_counts_nothing)             \
   X(cleans_what_was_simulated)                                 \
   X(drops_full_buckets_only_when_told)                         \
   X(keeps_given_times_apart_from_its_own)                      \
   X(decides_on_its_own_clock)                                  \
+  X(decides_every_algorithm_on_its_own_clock)                  \
   X(mem_02_lets_exactly_the_capacity_through_many_threads)     \
   X(charges_vectors_of_many_threads_all_or_nothing)            \
   X(lets_exactly_the_capacity_through_many_processes)          \

@@ -15,11 +15,13 @@
  */
 #include "model.h"
 
+#include <stdlib.h>
+
 #define MODEL_EXACT_MAX (((model_int)1 << 53) - 1)
 #define MODEL_TEN_YEARS_MS ((model_int)10 * 365 * 24 * 60 * 60 * 1000)
 #define MODEL_TOLERANCE_MS 1000
 
-static model_int model_floor(model_int a, model_int b) {
+model_int model_floor(model_int a, model_int b) {
   model_int quotient = a / b;
   return quotient * b > a ? quotient - 1 : quotient;
 }
@@ -60,11 +62,29 @@ bool model_limit_make(model_limit *out, int64_t capacity, int64_t refill_tokens,
          deepest <= MODEL_TEN_YEARS_MS * out->refill;
 }
 
+bool model_limit_of(model_limit *out, spile_algorithm algorithm, int64_t capacity, int64_t refill_tokens,
+                    int64_t refill_period_ms) {
+  *out =
+      (model_limit){.capacity = capacity, .refill = 1, .period_ms = refill_period_ms, .algorithm = (int64_t)algorithm};
+  if (model_is_window(out))
+    return model_window_bounds(out);
+  bool made = model_limit_make(out, capacity, refill_tokens, refill_period_ms, 0);
+  out->algorithm = (int64_t)algorithm;
+  return made;
+}
+
+void model_bucket_finish(model_bucket *bucket) {
+  free(bucket->log);
+  bucket->log = NULL;
+}
+
 int64_t model_full_time_ms(const model_limit *limit) {
+  if (model_is_window(limit))
+    return model_window_full_time_ms(limit);
   return (int64_t)model_ceil(model_full(limit), limit->refill);
 }
 
-static bool model_same(const model_limit *a, const model_limit *b) {
+bool model_same(const model_limit *a, const model_limit *b) {
   return a->capacity == b->capacity && a->refill == b->refill && a->period_ms == b->period_ms && a->debt == b->debt;
 }
 
@@ -94,17 +114,25 @@ static model_int model_level(const model_bucket *bucket, const model_limit *limi
   return level > model_full(limit) ? model_full(limit) : level;
 }
 
-/* The requests of one bucket, summed. */
-typedef struct model_item {
-  model_bucket *bucket;
-  model_limit limit;
-  model_int cost;
-  model_int level;
-  bool moved;
-  size_t first; /* the first request that names it */
-} model_item;
+static void model_item_read(model_item *item, int64_t now_ms) {
+  if (model_is_window(&item->limit))
+    model_window_read(item, now_ms);
+  else
+    item->level = model_level(item->bucket, &item->limit, now_ms, &item->moved);
+}
 
-static void model_item_answer(const model_item *item, bool charged, model_answer *out) {
+static bool model_item_fits(const model_item *item, int64_t now_ms) {
+  if (item->cost > item->limit.capacity)
+    return false;
+  return model_is_window(&item->limit) ? model_window_fits(item, now_ms)
+                                       : item->level >= item->cost * item->limit.period_ms;
+}
+
+static void model_item_answer(const model_item *item, bool charged, int64_t now_ms, model_answer *out) {
+  if (model_is_window(&item->limit)) {
+    model_window_answer(item, charged, now_ms, out);
+    return;
+  }
   model_int need = item->cost * item->limit.period_ms;
   model_int level = charged ? item->level - need : item->level;
   model_int remaining = model_floor(level, item->limit.period_ms);
@@ -138,13 +166,19 @@ static bool model_decides(const model_answer *a, const model_answer *b) {
   }
 }
 
-static void model_write(const model_item *item, model_int level, int64_t now_ms) {
+static void model_item_write(const model_item *item, bool charged, int64_t now_ms) {
+  if (model_is_window(&item->limit)) {
+    model_window_write(item, charged, now_ms);
+    return;
+  }
+  model_int level = charged ? item->level - item->cost * item->limit.period_ms : item->level;
   *item->bucket =
       (model_bucket){.stored = level < model_full(&item->limit), .limit = item->limit, .level = level, .at_ms = now_ms};
 }
 
 int model_decide(model_bucket *buckets, bool take, int64_t now_ms, const model_request *requests, size_t n,
                  model_answer *decision, model_answer *each) {
+  static model_log logs[SPILE_REQUESTS_MAX]; /* too large for a stack */
   model_item items[SPILE_REQUESTS_MAX];
   size_t item_of[SPILE_REQUESTS_MAX];
   size_t count = 0;
@@ -163,15 +197,16 @@ int model_decide(model_bucket *buckets, bool take, int64_t now_ms, const model_r
   bool any_never = false;
   for (size_t j = 0; j < count; j++) {
     model_item *item = &items[j];
-    item->level = model_level(item->bucket, &item->limit, now_ms, &item->moved);
-    all_fit = all_fit && item->level >= item->cost * item->limit.period_ms && item->cost <= item->limit.capacity;
+    item->log = &logs[j];
+    model_item_read(item, now_ms);
+    all_fit = all_fit && model_item_fits(item, now_ms);
     any_never = any_never || item->cost > item->limit.capacity;
   }
 
   model_answer answers[SPILE_REQUESTS_MAX];
   int64_t delay_ms = 0;
   for (size_t j = 0; j < count; j++) {
-    model_item_answer(&items[j], take && all_fit, &answers[j]);
+    model_item_answer(&items[j], take && all_fit, now_ms, &answers[j]);
     delay_ms = answers[j].delay_ms > delay_ms ? answers[j].delay_ms : delay_ms;
     if (j == 0 || model_decides(&answers[j], decision))
       *decision = answers[j];
@@ -185,10 +220,8 @@ int model_decide(model_bucket *buckets, bool take, int64_t now_ms, const model_r
   for (size_t j = 0; j < count && take && !any_never; j++) {
     if (items[j].cost == 0)
       continue;
-    if (all_fit)
-      model_write(&items[j], items[j].level - items[j].cost * items[j].limit.period_ms, now_ms);
-    else if (items[j].moved)
-      model_write(&items[j], items[j].level, now_ms);
+    if (all_fit || items[j].moved)
+      model_item_write(&items[j], all_fit, now_ms);
   }
   return decision->outcome;
 }

@@ -119,6 +119,32 @@ static void numbers_make(steps *s, int64_t numbers[3]) {
   }
 }
 
+/* A window: capacity and length. */
+static void window_make(steps *s, int64_t numbers[3]) {
+  static const int64_t usual_ms[] = {1, 1000, 60000, 3600000, 86400000, TEN_YEARS_MS};
+  int64_t *capacity = &numbers[0];
+  int64_t *window_ms = &numbers[2];
+  numbers[1] = 0;
+  switch (random_below(s, 4)) {
+  case 0: /* everyday */
+    *capacity = 1 + random_below(s, 100);
+    *window_ms = usual_ms[random_below(s, 6)];
+    break;
+  case 1: /* small and odd */
+    *capacity = 1 + random_below(s, 6);
+    *window_ms = 1 + random_below(s, 20000);
+    break;
+  case 2: /* short */
+    *capacity = random_magnitude(s, 1000);
+    *window_ms = 1 + random_below(s, 5);
+    break;
+  default:
+    *capacity = random_magnitude(s, EXACT_MAX);
+    *window_ms = random_magnitude(s, TEN_YEARS_MS);
+    break;
+  }
+}
+
 /* What somebody might make of a limit that is in use. */
 static void numbers_vary(steps *s, const model_limit *from, int64_t numbers[3]) {
   numbers[0] = from->capacity;
@@ -151,21 +177,22 @@ static void variant_make(steps *s, size_t name, size_t i) {
   static const struct {
     const char *name;
     spile_algorithm algorithm;
-  } names[STEPS_NAMES] = {{"a", SPILE_TOKEN_BUCKET},
-                          {"default", SPILE_TOKEN_BUCKET},
-                          {"POST /b", SPILE_TOKEN_BUCKET},
-                          {"c:{d}%", SPILE_TOKEN_BUCKET},
-                          {"a", SPILE_LEAKY_BUCKET}};
+  } names[STEPS_NAMES] = {{"a", SPILE_TOKEN_BUCKET},       {"default", SPILE_TOKEN_BUCKET},
+                          {"POST /b", SPILE_TOKEN_BUCKET}, {"c:{d}%", SPILE_TOKEN_BUCKET},
+                          {"a", SPILE_LEAKY_BUCKET},       {"default", SPILE_FIXED_WINDOW}};
   spile_algorithm algorithm = names[name].algorithm;
   variant *v = &s->variants[name][i];
   int64_t numbers[3];
   do {
     if (i > 0 && random_below(s, 3) > 0)
       numbers_vary(s, &s->variants[name][0].model, numbers);
+    else if (algorithm >= SPILE_FIXED_WINDOW)
+      window_make(s, numbers);
     else
       numbers_make(s, numbers);
-  } while (!model_limit_make(&v->model, numbers[0], numbers[1], numbers[2], 0));
-  v->model.algorithm = algorithm;
+    if (algorithm >= SPILE_FIXED_WINDOW)
+      numbers[1] = 0;
+  } while (!model_limit_of(&v->model, algorithm, numbers[0], numbers[1], numbers[2]));
   spile_limit_unref(v->limit);
   spile_limit_def def = SPILE_LIMIT_DEF_INIT;
   def.name = names[name].name;
@@ -428,5 +455,7 @@ void steps_run(const steps_subject *subject, uint64_t seed, uint64_t count, step
     for (size_t i = 0; i < STEPS_VARIANTS; i++)
       spile_limit_unref(s->variants[name][i].limit);
   }
+  for (size_t i = 0; i < STEPS_BUCKETS; i++)
+    model_bucket_finish(&s->buckets[i]);
   free(s);
 }

@@ -57,7 +57,7 @@ static void expect_agreement(const steps_subject *subject, uint64_t steps) {
 
 /* ---- The core over a plain array ---- */
 
-#define ALGORITHMS SPILE_LEAKY_BUCKET /* the last one */
+#define ALGORITHMS SPILE_FIXED_WINDOW /* the last one */
 
 typedef struct core_subject {
   spile__algorithm algorithms[ALGORITHMS + 1]; /* the core's by spile_algorithm, one of them perhaps broken */
@@ -372,6 +372,42 @@ static bool bug_drain_restarts(const spile_shape *shape, const spile_reading *re
   return spile__leaky_bucket.state(shape, &whole, now_ms, old, out);
 }
 
+/* ---- in the fixed window ---- */
+
+/* What a window has given counts in the next one too. */
+static bool bug_window_never_ends(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
+                                  spile_reading *out) {
+  if (state == NULL || now_ms < state->window.start_ms + state->shape.period_ms)
+    return spile__fixed_window.read(shape, state, now_ms, cost, out);
+  spile__state moved = *state;
+  moved.window.start_ms = now_ms - now_ms % state->shape.period_ms;
+  return spile__fixed_window.read(shape, &moved, now_ms, cost, out);
+}
+
+/* A window lasts a millisecond longer. */
+static bool bug_window_ends_late(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
+                                 spile_reading *out) {
+  if (state != NULL && now_ms == state->window.start_ms + state->shape.period_ms)
+    return spile__fixed_window.read(shape, state, now_ms - 1, cost, out);
+  return spile__fixed_window.read(shape, state, now_ms, cost, out);
+}
+
+/* A clock that steps back begins a window anew. */
+static bool bug_window_goes_back(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
+                                 spile_reading *out) {
+  if (state != NULL && state->window.start_ms > now_ms)
+    state = NULL;
+  return spile__fixed_window.read(shape, state, now_ms, cost, out);
+}
+
+/* A changed limit begins anew. */
+static bool bug_change_forgets(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
+                               spile_reading *out) {
+  if (state != NULL && !spile__shape_equal(shape, &state->shape))
+    state = NULL;
+  return spile__fixed_window.read(shape, state, now_ms, cost, out);
+}
+
 typedef struct planted {
   const char *name;
   core_subject core;
@@ -379,7 +415,7 @@ typedef struct planted {
 
 Test(differential, catches_planted_bugs) {
   const core_subject sound = core_sound();
-  static planted bugs[21];
+  static planted bugs[25];
   size_t n = 0;
 #define PLANT(label, member, value)                  \
   bugs[n] = (planted){.name = label, .core = sound}; \
@@ -401,6 +437,10 @@ Test(differential, catches_planted_bugs) {
   PLANT("the delay counts the take itself", algorithms[SPILE_LEAKY_BUCKET].report, bug_delay_after);
   PLANT("the delay rounds down", algorithms[SPILE_LEAKY_BUCKET].report, bug_delay_rounds_down);
   PLANT("the drain starts anew at each take", algorithms[SPILE_LEAKY_BUCKET].state, bug_drain_restarts);
+  PLANT("a window never ends", algorithms[SPILE_FIXED_WINDOW].read, bug_window_never_ends);
+  PLANT("a window ends late", algorithms[SPILE_FIXED_WINDOW].read, bug_window_ends_late);
+  PLANT("a clock that steps back begins a window anew", algorithms[SPILE_FIXED_WINDOW].read, bug_window_goes_back);
+  PLANT("a changed window begins anew", algorithms[SPILE_FIXED_WINDOW].read, bug_change_forgets);
   PLANT("a denial loses conversion and cut", denial_writes, false);
   PLANT("who fits pays although another denies", all_or_nothing, false);
   PLANT("a peek writes", peek_writes, true);
