@@ -444,6 +444,43 @@ Test(cases_core, core_14_edges_of_the_fixed_window) {
   on_each_store(core_14);
 }
 
+/* ---- CORE-15 ---- */
+
+static void core_15(fixture *f) {
+  spile_limit *a = limit_from("100/m,sliding_window,name=a");
+  ALLOWED(f, take(f, 1, a, "k", 50), 50);
+  ALLOWED(f, take(f, 60000, a, "k", 10), 40);
+  ALLOWED(f, take(f, 66000, a, "k", 1), 44);
+  cr_expect(eq(int, burst(f, 66000, a, 60), 44), "%s", f->store);
+  DENIED(f, take(f, 66000, a, "k", 1), 1200);
+  spile_limit *b = limit_from("60/m,sliding_window,name=b");
+  ALLOWED(f, take(f, 1, b, "k", 60), 0);
+  ALLOWED(f, take(f, 72000, b, "k", 12), 0);
+  DENIED(f, take(f, 72000, b, "k", 1), 1000);
+  DENIED(f, take(f, 72999, b, "k", 1), 1);
+  ALLOWED(f, take(f, 73000, b, "k", 1), 0);
+  spile_limit *c = limit_from("100/m,sliding_window,name=c");
+  cr_expect(eq(int, burst(f, 59999, c, 100), 100), "%s", f->store);
+  DENIED(f, take(f, 60000, c, "k", 1), 600);
+  DENIED(f, take(f, 60599, c, "k", 1), 1);
+  ALLOWED(f, take(f, 60600, c, "k", 1), 0);
+  spile_limit *d = limit_from("100/m,sliding_window,name=d");
+  cr_expect(eq(int, burst(f, 10, d, 100), 100), "%s", f->store);
+  ALLOWED(f, take(f, 119999, d, "k", 1), 98);
+  spile_limit *e = limit_from("100/m,sliding_window,name=e");
+  cr_expect(eq(int, burst(f, 10, e, 100), 100), "%s", f->store);
+  ALLOWED(f, take(f, 120001, e, "k", 1), 99);
+  spile_limit_unref(a);
+  spile_limit_unref(b);
+  spile_limit_unref(c);
+  spile_limit_unref(d);
+  spile_limit_unref(e);
+}
+
+Test(cases_core, core_15_weight_of_the_window_before) {
+  on_each_store(core_15);
+}
+
 /* ---- CORE-17 ---- */
 
 static void core_17(fixture *f) {

@@ -112,6 +112,13 @@ static const window_row windows[] = {
      "the window is 315360000001 ms, 1 more than the ten years (315360000000) it may be"},
     {SPILE_FIXED_WINDOW, 5, 4, 1000,
      "a window that admits 4 tokens has no other capacity, and 5 is written; write COUNT/WINDOW alone"},
+    /* (2^53 − 1) / 3 = 3002399751580330.3; / 3 / 60000 = 50039995859.6 */
+    {SPILE_SLIDING_WINDOW, INT64_C(3002399751580330), 0, 1, NULL},
+    {SPILE_SLIDING_WINDOW, INT64_C(50039995859), 0, 60000, NULL},
+    {SPILE_SLIDING_WINDOW, INT64_C(50039995860), 0, 60000,
+     "capacity is 50039995860 tokens, 1 more than the 50039995859 that keep 3 x capacity x window within 2^53 - 1 for "
+     "this window; write a smaller capacity or a shorter window, or fixed_window"},
+    {SPILE_SLIDING_WINDOW, 9520, 0, TEN_YEARS_MS, NULL},
     {6, 5, 5, 1000, "algorithm is 6; it must be a spile_algorithm"},
     {-1, 5, 5, 1000, "algorithm is -1; it must be a spile_algorithm"},
 };

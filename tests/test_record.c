@@ -76,6 +76,31 @@ Test(record, a_fixed_window_stays_readable) {
   cr_expect(got.window.start_ms == state.window.start_ms && got.window.count == state.window.count);
 }
 
+/* The same as a sliding window, with 7 in the minute before. */
+static const unsigned char golden_sliding[LEN + 8] = {
+    0x01, 0x04, 0x00, 0x00, 0xa5, 0x77, 0xcd, 0xae, 0x64, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x60, 0xea, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xe0, 0x19, 0xe5, 0xcf, 0x8b, 0x01, 0x00, 0x00,
+    0x05, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x07, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00};
+
+Test(record, a_sliding_window_stays_readable) {
+  spile__state state = {.shape = {.capacity = 100, .refill = 1, .period_ms = 60000}};
+  state.sliding.start_ms = INT64_C(1699999980000);
+  state.sliding.count = 5;
+  state.sliding.before = 7;
+  unsigned char written[SPILE__RECORD_LEN_MAX];
+  cr_assert(eq(sz, spile__record_encode(written, SPILE_SLIDING_WINDOW, &state, "k", 1), LEN + 8));
+  cr_expect(memcmp(written, golden_sliding, LEN + 8) == 0);
+  spile__state got;
+  cr_assert(eq(int, (int)spile__record_decode(golden_sliding, LEN + 8, SPILE_SLIDING_WINDOW, "k", 1, &got),
+               SPILE_REASON_NONE));
+  cr_expect(spile__shape_equal(&got.shape, &state.shape));
+  cr_expect(memcmp(got.numbers, state.numbers, 3 * sizeof(got.numbers[0])) == 0);
+  /* Its length is not that of a fixed window. */
+  cr_expect(eq(int, (int)spile__record_decode(golden_sliding, LEN, SPILE_SLIDING_WINDOW, "k", 1, &got),
+               SPILE_REASON_CORRUPT));
+}
+
 Test(record, a_window_may_say_what_cannot_be) {
   static const struct {
     int64_t capacity, refill, window_ms, debt, start_ms, count;

@@ -47,8 +47,9 @@ static int64_t memory_now(const memory_store *memory, int64_t given_ms) {
 
 static int no_room(spile_call *call, size_t item) {
   call->full_item = item;
-  return spile__store_fail(call->error, SPILE_EFULL, SPILE_REASON_NONE,
-                           "the memory store has no room for another key; open it with a larger keys=");
+  return spile__store_fail(
+      call->error, SPILE_EFULL, SPILE_REASON_NONE,
+      "the memory store has no room for another key or a larger state; open it with a larger keys=");
 }
 
 /* A limit that is new to the table could not be noted in it. */
@@ -70,12 +71,35 @@ static int no_limit(memory_store *memory, spile_call *call, size_t item) {
 
 /* ---- One bucket ---- */
 
-/* The general form under the lock: any algorithm, any shape. @return false: the entry has changed, look again */
-static bool entry_take(const memory_table *table, memory_entry *entry, uint64_t word, const memory_probe *probe,
-                       spile_item *item, int64_t now_ms) {
+/*
+ * Unlocks an entry with the state of a reading, of `old` before it.
+ * @param spare  a line that is there for it, or NO_LINE: one is taken if need be
+ * @return false: there is no room for the state, and the entry is still locked
+ */
+static bool entry_write(memory_table *table, memory_entry *entry, uint64_t word, const memory_limit *limit,
+                        const spile_reading *after, int64_t now_ms, const spile__state *old, uint32_t spare) {
+  spile__state state;
+  if (!limit->algorithm->state(&limit->spec.shape, after, now_ms, old, &state)) {
+    spile__memory_unlock_with(table, entry, word, limit, NULL, spare);
+    return true;
+  }
+  if (spare == NO_LINE && spile__memory_needs_line(entry, limit, &state)) {
+    spare = spile__memory_line_take(table, now_ms);
+    if (spare == NO_LINE)
+      return false;
+  }
+  spile__memory_unlock_with(table, entry, word, limit, &state, spare);
+  return true;
+}
+
+typedef enum entry_done { ENTRY_DONE, ENTRY_AGAIN, ENTRY_NO_ROOM, ENTRY_NOT } entry_done;
+
+/* The general form under the lock: any algorithm, any shape. @return ENTRY_AGAIN: the entry has changed, look again */
+static entry_done entry_take(memory_table *table, memory_entry *entry, uint64_t word, const memory_probe *probe,
+                             spile_item *item, int64_t now_ms) {
   if (!spile__memory_lock(entry, word))
-    return false;
-  const spile__algorithm *algorithm = spile__algorithm_get(item->spec->algorithm);
+    return ENTRY_AGAIN;
+  const spile__algorithm *algorithm = probe->limit->algorithm;
   spile__state state;
   spile__memory_state(table, entry, word, &state);
   bool rewrite = spile__item_read(item, &state, now_ms);
@@ -83,12 +107,14 @@ static bool entry_take(const memory_table *table, memory_entry *entry, uint64_t 
   bool fits = algorithm->fits(&item->spec->shape, &after, item->cost);
   if (fits)
     algorithm->charge(&item->spec->shape, &after, item->cost);
-  if (fits || rewrite)
-    spile__memory_unlock_with(entry, word, probe->limit,
-                              algorithm->state(&item->spec->shape, &after, now_ms, NULL, &state) ? &state : NULL);
-  else
+  if (!fits && !rewrite) {
     spile__memory_unlock(entry, word);
-  return true;
+    return ENTRY_DONE;
+  }
+  if (entry_write(table, entry, word, probe->limit, &after, now_ms, &state, NO_LINE))
+    return ENTRY_DONE;
+  spile__memory_unlock(entry, word);
+  return fits ? ENTRY_NO_ROOM : ENTRY_DONE;
 }
 
 /* Reads an entry without a lock. @return false: the entry has changed meanwhile, look again */
@@ -100,32 +126,30 @@ static bool entry_peek(const memory_table *table, memory_entry *entry, uint64_t 
   return atomic_load_explicit(&entry->word, memory_order_acquire) == word;
 }
 
-typedef enum short_path { SHORT_DONE, SHORT_AGAIN, SHORT_NOT } short_path;
-
 /*
  * A token or leaky bucket of unchanged shape, on the word alone. The same decision as bucket.c makes of a state: debt,
  * fit, and the instant of the new debt.
  */
-static inline short_path entry_take_short(memory_entry *entry, uint64_t word, const memory_limit *limit,
+static inline entry_done entry_take_short(memory_entry *entry, uint64_t word, const memory_limit *limit,
                                           spile_item *item, int64_t now_ms) {
   uint32_t shape = atomic_load_explicit(&entry->shape, memory_order_acquire);
   if (entry_limit_id(shape) != limit->id)
-    return SHORT_NOT;
+    return ENTRY_NOT;
   bool cut;
   int64_t debt = spile__bucket_debt(&limit->spec.shape, word_full_at_ms(word), word_rem(word), now_ms, &cut);
   if (cut)
-    return SHORT_NOT;
+    return ENTRY_NOT;
   item->reading = (spile_reading){{debt}};
   if (!spile__bucket_debt_fits(&limit->spec.shape, debt, item->cost))
-    return atomic_load_explicit(&entry->word, memory_order_acquire) == word ? SHORT_DONE : SHORT_AGAIN;
+    return atomic_load_explicit(&entry->word, memory_order_acquire) == word ? ENTRY_DONE : ENTRY_AGAIN;
   int64_t full_at_ms;
   int64_t rem;
   spile__bucket_instant(&limit->spec.shape, debt + item->cost * limit->spec.shape.period_ms, now_ms, &full_at_ms, &rem);
   uint64_t next =
       (word & UINT64_C(7) << WORD_GENERATION_SHIFT) | (uint64_t)rem << WORD_REM_SHIFT | (uint64_t)full_at_ms;
   return atomic_compare_exchange_strong_explicit(&entry->word, &word, next, memory_order_acq_rel, memory_order_relaxed)
-             ? SHORT_DONE
-             : SHORT_AGAIN;
+             ? ENTRY_DONE
+             : ENTRY_AGAIN;
 }
 
 /* A bucket that is full: charged, it is new. */
@@ -135,14 +159,13 @@ static memory_added entry_add(memory_table *table, const memory_probe *probe, sp
   memory_added added = spile__memory_add(table, probe, now_ms, &entry, &word);
   if (added != MEMORY_ADDED)
     return added;
-  const spile__algorithm *algorithm = spile__algorithm_get(item->spec->algorithm);
-  spile__state state;
   (void)spile__item_read(item, NULL, now_ms);
   spile_reading after = item->reading;
-  algorithm->charge(&item->spec->shape, &after, item->cost);
-  bool stored = algorithm->state(&item->spec->shape, &after, now_ms, NULL, &state);
-  spile__memory_unlock_with(entry, word, probe->limit, stored ? &state : NULL);
-  return MEMORY_ADDED;
+  probe->limit->algorithm->charge(&item->spec->shape, &after, item->cost);
+  if (entry_write(table, entry, word, probe->limit, &after, now_ms, NULL, NO_LINE))
+    return MEMORY_ADDED;
+  spile__memory_unlock_with(table, entry, word, probe->limit, NULL, NO_LINE);
+  return MEMORY_NO_ROOM;
 }
 
 static int memory_decide_one(memory_store *memory, spile_call *call) {
@@ -180,11 +203,15 @@ static int memory_decide_one(memory_store *memory, spile_call *call) {
         break;
       }
     } else {
-      short_path done = SHORT_NOT;
+      entry_done done = ENTRY_NOT;
       if (limit->swapped)
         done = entry_take_short(entry, word, limit, item, now_ms);
-      if (done == SHORT_DONE || (done == SHORT_NOT && entry_take(table, entry, word, &probe, item, now_ms)))
+      if (done == ENTRY_NOT)
+        done = entry_take(table, entry, word, &probe, item, now_ms);
+      if (done == ENTRY_DONE)
         return SPILE_OK;
+      if (done == ENTRY_NO_ROOM)
+        return no_room(call, 0);
     }
   }
 }
@@ -198,6 +225,7 @@ typedef struct memory_vector {
   bool fresh[SPILE_REQUESTS_MAX];  /* added by this call: its bucket is full, whatever the word was */
   size_t held[SPILE_REQUESTS_MAX]; /* items whose entry is locked */
   size_t held_count;
+  uint32_t spares[SPILE_REQUESTS_MAX]; /* of those: a line for the state, or NO_LINE where it needs none */
 } memory_vector;
 
 /*
@@ -226,11 +254,13 @@ static bool vector_read(memory_store *memory, memory_vector *vector, spile_call 
 }
 
 /* Gives back what is held: fresh entries as full buckets, the others as they were. */
-static void vector_release(memory_vector *vector) {
+static void vector_release(memory_store *memory, memory_vector *vector) {
   while (vector->held_count > 0) {
     size_t i = vector->held[--vector->held_count];
+    spile__memory_line_give(&memory->table, vector->spares[i]);
     if (vector->fresh[i])
-      spile__memory_unlock_with(vector->entries[i], vector->words[i], vector->probes[i].limit, NULL);
+      spile__memory_unlock_with(&memory->table, vector->entries[i], vector->words[i], vector->probes[i].limit, NULL,
+                                NO_LINE);
     else
       spile__memory_unlock(vector->entries[i], vector->words[i]);
   }
@@ -254,11 +284,17 @@ static memory_added vector_hold(memory_store *memory, memory_vector *vector, con
       held = spile__memory_add(&memory->table, &vector->probes[i], now_ms, &vector->entries[i], &vector->words[i]);
     else
       held = spile__memory_lock(vector->entries[i], vector->words[i]) ? MEMORY_ADDED : MEMORY_FOUND;
-    if (held == MEMORY_ADDED)
-      vector->held[vector->held_count++] = i;
+    if (held != MEMORY_ADDED)
+      continue;
+    vector->held[vector->held_count++] = i;
+    vector->spares[i] = NO_LINE;
+    /* Taken before anything is decided, so that nothing can fail afterwards. */
+    if (vector->probes[i].limit->lines &&
+        (vector->spares[i] = spile__memory_line_take(&memory->table, now_ms)) == NO_LINE)
+      held = MEMORY_NO_ROOM;
   }
   if (held != MEMORY_ADDED)
-    vector_release(vector);
+    vector_release(memory, vector);
   return held;
 }
 
@@ -277,16 +313,15 @@ static void vector_decide(memory_store *memory, memory_vector *vector, spile_cal
     const spile_item *item = &call->items[i];
     if (item->cost == 0 || (!fit && !rewrite[i]))
       continue;
-    const spile__algorithm *algorithm = spile__algorithm_get(item->spec->algorithm);
+    const memory_limit *limit = vector->probes[i].limit;
     spile_reading after = item->reading;
-    spile__state state;
     if (fit)
-      algorithm->charge(&item->spec->shape, &after, item->cost);
-    bool stored = algorithm->state(&item->spec->shape, &after, now_ms, NULL, &state);
-    spile__memory_unlock_with(vector->entries[i], vector->words[i], vector->probes[i].limit, stored ? &state : NULL);
+      limit->algorithm->charge(&item->spec->shape, &after, item->cost);
+    (void)entry_write(&memory->table, vector->entries[i], vector->words[i], limit, &after, now_ms, NULL,
+                      vector->spares[i]);
     vector->held[j--] = vector->held[--vector->held_count];
   }
-  vector_release(vector);
+  vector_release(memory, vector);
 }
 
 SPILE__OUT_OF_LINE static int memory_decide_several(memory_store *memory, spile_call *call) {
@@ -342,7 +377,7 @@ static int memory_clear(spile_store *store, const spile_item *item, int64_t dead
     if (entry == NULL)
       return SPILE_OK;
     if (spile__memory_lock(entry, word)) {
-      spile__memory_unlock_with(entry, word, limit, NULL);
+      spile__memory_unlock_with(&memory->table, entry, word, limit, NULL, NO_LINE);
       return SPILE_OK;
     }
   }
@@ -374,7 +409,8 @@ static int memory_clean(spile_store *store, spile_clean_what what, int64_t now_m
       word = atomic_load_explicit(&entry->word, memory_order_acquire);
     }
     uint32_t id = entry_limit_id(atomic_load_explicit(&entry->shape, memory_order_relaxed));
-    spile__memory_unlock_with(entry, word, spile__memory_limit_by_id(&memory->table, id), NULL);
+    spile__memory_unlock_with(&memory->table, entry, word, spile__memory_limit_by_id(&memory->table, id), NULL,
+                              NO_LINE);
   }
   *again = end < memory->table.entry_count;
   atomic_store_explicit(&memory->clean_at, *again ? end : 0, memory_order_relaxed);

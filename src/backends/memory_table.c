@@ -15,8 +15,17 @@ static size_t round_up(size_t size) {
   return (size + 4095) & ~(size_t)4095;
 }
 
+/* A state of 1,000 numbers has 143 lines: a table of one key has room for it. */
+#define STATE_LINES 2
+#define STATE_LINES_MIN 143
+
+static void pool_init(memory_pool *pool, void *lines, size_t count) {
+  *pool = (memory_pool){.lines = lines, .count = (uint32_t)count, .free = NO_LINE};
+  (void)pthread_mutex_init(&pool->lock, NULL);
+}
+
 bool spile__memory_table_init(memory_table *table, size_t keys, bool given_time, const spile_env *env) {
-  *table = (memory_table){.keys_max = keys, .given_time = given_time, .lines_free = NO_LINE};
+  *table = (memory_table){.keys_max = keys, .given_time = given_time};
   if (!env->random(env->user, table->secret, sizeof(table->secret)))
     return false;
   /*
@@ -24,24 +33,30 @@ bool spile__memory_table_init(memory_table *table, size_t keys, bool given_time,
    * as (a·e^(1−a))^k = 0.93^k: 10^-8 at 255, in a table that holds all its keys.
    */
   table->entry_count = keys + keys / 2 + 2;
-  table->line_count = (uint32_t)keys;
+  size_t states = STATE_LINES * keys + STATE_LINES_MIN;
   size_t entries_size = round_up(table->entry_count * sizeof(memory_entry));
-  size_t lines_size = round_up(table->line_count * sizeof(memory_line));
+  size_t keys_size = round_up(keys * sizeof(memory_line));
+  size_t states_size = round_up(states * sizeof(memory_line));
   size_t limit_slots_size = round_up(LIMIT_SLOTS * sizeof(*table->limit_slots));
   size_t limits_size = round_up(LIMITS_MAX * sizeof(*table->limits));
   size_t bucket_slots_size = round_up(LIMIT_SLOTS * sizeof(*table->bucket_slots));
-  table->map_size = entries_size + lines_size + limit_slots_size + limits_size + bucket_slots_size;
+  table->map_size = entries_size + keys_size + states_size + limit_slots_size + limits_size + bucket_slots_size;
   /* Pages come as they are used; they are zero, which is an unused entry. */
   table->map = mmap(NULL, table->map_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (table->map == MAP_FAILED)
     return false;
   char *at = table->map;
   table->entries = (memory_entry *)(void *)at;
-  table->lines = (memory_line *)(void *)(at + entries_size);
-  table->limit_slots = (_Atomic(memory_limit *) *)(void *)(at + entries_size + lines_size);
-  table->limits = (_Atomic(memory_limit *) *)(void *)(at + entries_size + lines_size + limit_slots_size);
-  table->bucket_slots = (uint32_t *)(void *)(at + entries_size + lines_size + limit_slots_size + limits_size);
-  (void)pthread_mutex_init(&table->lines_lock, NULL);
+  at += entries_size;
+  pool_init(&table->keys, at, keys);
+  at += keys_size;
+  pool_init(&table->states, at, states);
+  at += states_size;
+  table->limit_slots = (_Atomic(memory_limit *) *)(void *)at;
+  at += limit_slots_size;
+  table->limits = (_Atomic(memory_limit *) *)(void *)at;
+  at += limits_size;
+  table->bucket_slots = (uint32_t *)(void *)at;
   (void)pthread_mutex_init(&table->limits_lock, NULL);
   for (size_t i = 0; i < STRIPES; i++)
     (void)pthread_mutex_init(&table->stripes[i], NULL);
@@ -51,7 +66,8 @@ bool spile__memory_table_init(memory_table *table, size_t keys, bool given_time,
 void spile__memory_table_finish(memory_table *table, const spile_env *env) {
   for (uint32_t id = 0; id < table->limit_count; id++)
     env->allocate(env->allocate_user, atomic_load_explicit(&table->limits[id], memory_order_relaxed), 0);
-  (void)pthread_mutex_destroy(&table->lines_lock);
+  (void)pthread_mutex_destroy(&table->keys.lock);
+  (void)pthread_mutex_destroy(&table->states.lock);
   (void)pthread_mutex_destroy(&table->limits_lock);
   for (size_t i = 0; i < STRIPES; i++)
     (void)pthread_mutex_destroy(&table->stripes[i]);
@@ -102,6 +118,7 @@ static const memory_limit *limit_add(memory_table *table, const spile_spec *spec
                           .id = table->limit_count,
                           .algorithm = algorithm,
                           .wide = wide,
+                          .lines = !algorithm->instant && spec->shape.capacity > algorithm->pack_max,
                           .swapped = algorithm->instant && !wide};
   limit->spec.name = name;
   limit->bucket_id = limit->id;
@@ -164,16 +181,16 @@ static bool tail_is(const memory_table *table, const memory_entry *entry, const 
   size_t left = probe->key_len - sizeof(probe->start);
   uint32_t line = atomic_load_explicit(&entry->tail, memory_order_acquire);
   while (left > 0) {
-    if (line >= table->line_count)
+    if (line >= table->keys.count)
       return false;
     for (size_t i = 0; i < LINE_WORDS && left > 0; i++) {
-      if (atomic_load_explicit(&table->lines[line].words[i], memory_order_acquire) != key_word(at, left))
+      if (atomic_load_explicit(&table->keys.lines[line].words[i], memory_order_acquire) != key_word(at, left))
         return false;
       size_t step = left < 8 ? left : 8;
       at += step;
       left -= step;
     }
-    line = atomic_load_explicit(&table->lines[line].next, memory_order_acquire);
+    line = atomic_load_explicit(&table->keys.lines[line].next, memory_order_acquire);
   }
   return true;
 }
@@ -202,10 +219,11 @@ size_t spile__memory_key_copy(const memory_table *table, const memory_entry *ent
       word = atomic_load_explicit(&entry->key[i], memory_order_acquire);
     } else {
       size_t in_line = (i - INLINE_WORDS) % LINE_WORDS;
-      if (in_line == 0 && i > INLINE_WORDS)
-        line = line < table->line_count ? atomic_load_explicit(&table->lines[line].next, memory_order_acquire) : line;
-      word =
-          line < table->line_count ? atomic_load_explicit(&table->lines[line].words[in_line], memory_order_acquire) : 0;
+      if (in_line == 0 && i > INLINE_WORDS && line < table->keys.count)
+        line = atomic_load_explicit(&table->keys.lines[line].next, memory_order_acquire);
+      word = line < table->keys.count
+                 ? atomic_load_explicit(&table->keys.lines[line].words[in_line], memory_order_acquire)
+                 : 0;
     }
     size_t step = len - done < 8 ? len - done : 8;
     memcpy(out + done, &word, step);
@@ -214,43 +232,53 @@ size_t spile__memory_key_copy(const memory_table *table, const memory_entry *ent
   return len;
 }
 
-static void lines_release(memory_table *table, uint32_t line) {
+/* ---- Lines ---- */
+
+/* Under the pool's lock, as the next two. */
+static void pool_release(memory_pool *pool, uint32_t line) {
   while (line != NO_LINE) {
-    uint32_t next = atomic_load_explicit(&table->lines[line].next, memory_order_relaxed);
-    atomic_store_explicit(&table->lines[line].next, table->lines_free, memory_order_release);
-    table->lines_free = line;
+    uint32_t next = atomic_load_explicit(&pool->lines[line].next, memory_order_relaxed);
+    atomic_store_explicit(&pool->lines[line].next, pool->free, memory_order_release);
+    pool->free = line;
     line = next;
   }
 }
 
+/* Takes a line that is the last of its chain. @return NO_LINE: there is none */
+static uint32_t pool_take(memory_pool *pool) {
+  uint32_t line = pool->free;
+  if (line != NO_LINE)
+    pool->free = atomic_load_explicit(&pool->lines[line].next, memory_order_relaxed);
+  else if (pool->used < pool->count)
+    line = pool->used++;
+  if (line != NO_LINE)
+    atomic_store_explicit(&pool->lines[line].next, NO_LINE, memory_order_release);
+  return line;
+}
+
 /* Takes lines for the rest of a key and fills them. @return false: there are not enough */
-static bool lines_take(memory_table *table, const memory_probe *probe, uint32_t *first) {
+static bool tail_take(memory_pool *pool, const memory_probe *probe, uint32_t *first) {
   const unsigned char *at = (const unsigned char *)probe->key + sizeof(probe->start);
   size_t left = probe->key_len - sizeof(probe->start);
   _Atomic uint32_t *link = NULL;
   *first = NO_LINE;
   while (left > 0) {
-    uint32_t line = table->lines_free;
-    if (line != NO_LINE) {
-      table->lines_free = atomic_load_explicit(&table->lines[line].next, memory_order_relaxed);
-    } else if (table->lines_used < table->line_count) {
-      line = table->lines_used++;
-    } else {
-      lines_release(table, *first);
+    uint32_t line = pool_take(pool);
+    if (line == NO_LINE) {
+      pool_release(pool, *first);
       return false;
     }
     for (size_t i = 0; i < LINE_WORDS; i++) {
-      atomic_store_explicit(&table->lines[line].words[i], left > 0 ? key_word(at, left) : 0, memory_order_release);
+      atomic_store_explicit(&pool->lines[line].words[i], left > 0 ? key_word(at, left) : 0, memory_order_release);
       size_t step = left < 8 ? left : 8;
       at += step;
       left -= step;
     }
-    atomic_store_explicit(&table->lines[line].next, NO_LINE, memory_order_release);
     if (link == NULL)
       *first = line;
     else
       atomic_store_explicit(link, line, memory_order_release);
-    link = &table->lines[line].next;
+    link = &pool->lines[line].next;
   }
   return true;
 }
@@ -327,11 +355,90 @@ static inline uint64_t word_next_generation(uint64_t word) {
   return generation << WORD_GENERATION_SHIFT;
 }
 
-void spile__memory_unlock_with(memory_entry *entry, uint64_t word, const memory_limit *limit,
-                               const spile__state *state) {
+/* How many numbers a state has. */
+static size_t state_numbers(const memory_limit *limit) {
+  return limit->algorithm->numbers;
+}
+
+static size_t lines_of(size_t numbers) {
+  return (numbers + LINE_WORDS - 1) / LINE_WORDS;
+}
+
+static size_t rest_numbers(uint64_t rest) {
+  return (rest & REST_LINES) != 0 ? (size_t)((rest & ~REST_LINES) >> REST_NUMBERS_SHIFT) : 0;
+}
+
+bool spile__memory_needs_line(const memory_entry *entry, const memory_limit *limit, const spile__state *state) {
+  uint64_t packed;
+  if (!limit->lines || limit->algorithm->pack(state, &packed))
+    return false;
+  uint64_t rest = atomic_load_explicit(&entry->rest, memory_order_relaxed);
+  return lines_of(state_numbers(limit)) > lines_of(rest_numbers(rest));
+}
+
+/*
+ * Writes the numbers of a state into the chain of lines that begins at `line`, as far as it goes, and then the spare
+ * one.
+ * @return the first line that is not needed, or NO_LINE
+ */
+static uint32_t lines_write(memory_pool *pool, uint32_t *line, uint32_t spare, const int64_t *numbers, size_t n) {
+  if (*line == NO_LINE) {
+    *line = spare;
+    spare = NO_LINE;
+  }
+  SPILE__ASSERT(*line != NO_LINE);
+  uint32_t at = *line;
+  for (size_t i = 0;;) {
+    for (size_t j = 0; j < LINE_WORDS && i < n; j++, i++)
+      atomic_store_explicit(&pool->lines[at].words[j], (uint64_t)numbers[i], memory_order_release);
+    uint32_t next = atomic_load_explicit(&pool->lines[at].next, memory_order_relaxed);
+    if (i == n) {
+      atomic_store_explicit(&pool->lines[at].next, NO_LINE, memory_order_release);
+      return next;
+    }
+    if (next == NO_LINE) {
+      atomic_store_explicit(&pool->lines[at].next, spare, memory_order_release);
+      next = spare;
+      spare = NO_LINE;
+    }
+    at = next;
+  }
+}
+
+/* What `rest` says of a state that is no instant; of none where it is NULL. Lines that are not needed are given back.
+ */
+static uint64_t rest_make(memory_table *table, uint64_t old, const memory_limit *limit, const spile__state *state,
+                          uint32_t spare) {
+  uint32_t line = (old & REST_LINES) != 0 ? (uint32_t)old : NO_LINE;
+  uint64_t rest = 0;
+  if (state == NULL || limit->algorithm->pack(state, &rest)) {
+    if (line != NO_LINE) {
+      (void)pthread_mutex_lock(&table->states.lock);
+      pool_release(&table->states, line);
+      (void)pthread_mutex_unlock(&table->states.lock);
+    }
+    spile__memory_line_give(table, spare);
+    return rest;
+  }
+  size_t n = state_numbers(limit);
+  bool wants_spare = lines_of(n) > lines_of(rest_numbers(old));
+  uint32_t left = lines_write(&table->states, &line, spare, state->numbers, n);
+  if (left != NO_LINE) {
+    (void)pthread_mutex_lock(&table->states.lock);
+    pool_release(&table->states, left);
+    (void)pthread_mutex_unlock(&table->states.lock);
+  }
+  if (!wants_spare)
+    spile__memory_line_give(table, spare);
+  return REST_LINES | (uint64_t)n << REST_NUMBERS_SHIFT | line;
+}
+
+void spile__memory_unlock_with(memory_table *table, memory_entry *entry, uint64_t word, const memory_limit *limit,
+                               const spile__state *state, uint32_t spare) {
   uint32_t shape = atomic_load_explicit(&entry->shape, memory_order_relaxed);
   atomic_store_explicit(&entry->shape, (shape & ~(uint32_t)LIMITS_MAX) | limit->id, memory_order_release);
   uint64_t next = word_next_generation(word);
+  uint64_t old_rest = atomic_load_explicit(&entry->rest, memory_order_relaxed);
   uint64_t rest = 0; /* written also then, since another limit may have left its own */
   if (state != NULL && limit->algorithm->instant) {
     next |= (uint64_t)state->bucket.full_at_ms;
@@ -342,18 +449,41 @@ void spile__memory_unlock_with(memory_entry *entry, uint64_t word, const memory_
   } else if (state != NULL) {
     next = (((word & ~WORD_LOCKED) >> WORD_REM_SHIFT) + 1) << WORD_REM_SHIFT & ~WORD_LOCKED;
     next |= (uint64_t)limit->algorithm->full_at_ms(state);
-    (void)limit->algorithm->pack(state, &rest);
   }
+  if (!limit->algorithm->instant || (old_rest & REST_LINES) != 0)
+    rest |= rest_make(table, old_rest, limit, limit->algorithm->instant ? NULL : state, spare);
   atomic_store_explicit(&entry->rest, rest, memory_order_release);
   atomic_store_explicit(&entry->word, next, memory_order_release);
+}
+
+/* A state that stands in lines. Whatever they hold, since they may be changing, nothing outside them is touched. */
+static void state_load(const memory_table *table, const memory_limit *limit, uint64_t rest, spile__state *out) {
+  const memory_pool *pool = &table->states;
+  size_t n = rest_numbers(rest);
+  size_t max = sizeof(out->numbers) / sizeof(out->numbers[0]);
+  uint32_t line = (uint32_t)rest;
+  out->shape = limit->spec.shape;
+  n = n < max ? n : max;
+  for (size_t i = 0; i < n; line = atomic_load_explicit(&pool->lines[line].next, memory_order_acquire)) {
+    if (line >= pool->count) {
+      while (i < n)
+        out->numbers[i++] = 0;
+      return;
+    }
+    for (size_t j = 0; j < LINE_WORDS && i < n; j++, i++)
+      out->numbers[i] = (int64_t)atomic_load_explicit(&pool->lines[line].words[j], memory_order_acquire);
+  }
 }
 
 void spile__memory_state(const memory_table *table, const memory_entry *entry, uint64_t word, spile__state *out) {
   uint32_t id = entry_limit_id(atomic_load_explicit(&entry->shape, memory_order_acquire));
   const memory_limit *limit = spile__memory_limit_by_id(table, id);
   if (!limit->algorithm->instant) {
-    limit->algorithm->unpack(&limit->spec.shape, word_full_at_ms(word),
-                             atomic_load_explicit(&entry->rest, memory_order_acquire), out);
+    uint64_t rest = atomic_load_explicit(&entry->rest, memory_order_acquire);
+    if ((rest & REST_LINES) != 0)
+      state_load(table, limit, rest, out);
+    else
+      limit->algorithm->unpack(&limit->spec.shape, word_full_at_ms(word), rest, out);
     return;
   }
   out->shape = limit->spec.shape;
@@ -377,11 +507,11 @@ static bool entry_is_spare(const memory_table *table, const memory_entry *entry,
 /* Writes a key into an entry that this thread has locked. @return false: no room for a long key */
 static bool entry_fill(memory_table *table, memory_entry *entry, const memory_probe *probe) {
   uint32_t tail = NO_LINE;
-  (void)pthread_mutex_lock(&table->lines_lock);
-  bool done = probe->key_len <= sizeof(probe->start) || lines_take(table, probe, &tail);
+  (void)pthread_mutex_lock(&table->keys.lock);
+  bool done = probe->key_len <= sizeof(probe->start) || tail_take(&table->keys, probe, &tail);
   if (done && !spile__memory_unused(entry))
-    lines_release(table, atomic_load_explicit(&entry->tail, memory_order_relaxed));
-  (void)pthread_mutex_unlock(&table->lines_lock);
+    pool_release(&table->keys, atomic_load_explicit(&entry->tail, memory_order_relaxed));
+  (void)pthread_mutex_unlock(&table->keys.lock);
   if (!done)
     return false;
   atomic_store_explicit(&entry->shape, (uint32_t)(probe->key_len << LIMIT_ID_BITS) | probe->limit->id,
@@ -480,4 +610,43 @@ memory_added spile__memory_add(memory_table *table, const memory_probe *probe, i
   }
   (void)pthread_mutex_unlock(stripe);
   return added;
+}
+
+/* ---- Lines of states ---- */
+
+/* How many entries are looked at for lines that their buckets need no more. */
+#define RECLAIM_LOOKS 256
+
+/* Takes the lines from a few entries whose buckets are full again. */
+static void states_reclaim(memory_table *table, int64_t now_ms) {
+  size_t at = atomic_fetch_add_explicit(&table->reclaim_at, RECLAIM_LOOKS, memory_order_relaxed);
+  for (size_t i = 0; i < RECLAIM_LOOKS && i < table->entry_count; i++) {
+    memory_entry *entry = &table->entries[(at + i) % table->entry_count];
+    uint64_t word;
+    if ((atomic_load_explicit(&entry->rest, memory_order_relaxed) & REST_LINES) == 0 ||
+        !entry_lock_spare(table, entry, now_ms, &word))
+      continue;
+    uint32_t id = entry_limit_id(atomic_load_explicit(&entry->shape, memory_order_relaxed));
+    spile__memory_unlock_with(table, entry, word, spile__memory_limit_by_id(table, id), NULL, NO_LINE);
+  }
+}
+
+uint32_t spile__memory_line_take(memory_table *table, int64_t now_ms) {
+  memory_pool *pool = &table->states;
+  for (bool reclaimed = false;; reclaimed = true) {
+    (void)pthread_mutex_lock(&pool->lock);
+    uint32_t line = pool_take(pool);
+    (void)pthread_mutex_unlock(&pool->lock);
+    if (line != NO_LINE || reclaimed)
+      return line;
+    states_reclaim(table, now_ms);
+  }
+}
+
+void spile__memory_line_give(memory_table *table, uint32_t line) {
+  if (line == NO_LINE)
+    return;
+  (void)pthread_mutex_lock(&table->states.lock);
+  pool_release(&table->states, line);
+  (void)pthread_mutex_unlock(&table->states.lock);
 }

@@ -17,8 +17,9 @@
  *   59..44  rem, where N fits 16 bits; else it stands in `rest` and is changed under the lock only
  *   43..0   full_at_ms
  *
- * A state that is no instant is changed under the lock only. It stands packed in `rest`, and the generation has all of
- * the bits 62 to 44, since full_at_ms may stay the same for long.
+ * A state that is no instant is changed under the lock only. It stands packed in `rest`, or in lines of its own that
+ * `rest` names; and the generation has all of the bits 62 to 44, since full_at_ms may stay the same for long. Lines are
+ * a pool of fixed size; a bucket that finds no line in it is treated as one that finds no entry.
  *
  * Reading goes: load the word unlocked, compare the key, decide, and then either swap the word for the new one or look
  * whether it is still the same. Whatever changed the key in between has changed the word. (That it changed eight times
@@ -59,11 +60,23 @@ typedef struct memory_entry {
 
 _Static_assert(sizeof(memory_entry) == 64, "an entry is a cache line");
 
-/* Where the rest of a long key stands. */
+/* Where the rest of a long key stands, or a state. */
 typedef struct memory_line {
   _Alignas(64) _Atomic uint64_t words[LINE_WORDS];
   _Atomic uint32_t next;
 } memory_line;
+
+typedef struct memory_pool {
+  memory_line *lines;
+  uint32_t count;
+  uint32_t used;
+  uint32_t free; /* first of a list, or NO_LINE */
+  pthread_mutex_t lock;
+} memory_pool;
+
+/* `rest` where the state stands in lines: how many numbers, and the first line. */
+#define REST_LINES (UINT64_C(1) << 63)
+#define REST_NUMBERS_SHIFT 32
 
 /* A spec that was seen, copied. Lives as long as the table. */
 typedef struct memory_limit {
@@ -72,6 +85,7 @@ typedef struct memory_limit {
   uint32_t bucket_id; /* the id of the first limit with this name and algorithm: names the bucket with the key */
   const spile__algorithm *algorithm;
   bool wide;    /* N passes 16 bits */
+  bool lines;   /* a state may need lines */
   bool swapped; /* the state is one instant that the word holds whole, so swapping the word changes it */
 } memory_limit;
 
@@ -90,11 +104,9 @@ typedef struct memory_table {
   bool given_time;
   uint64_t secret[2];
 
-  memory_line *lines;
-  uint32_t line_count;
-  uint32_t lines_used;
-  uint32_t lines_free; /* first of a list, or NO_LINE */
-  pthread_mutex_t lines_lock;
+  memory_pool keys;
+  memory_pool states;
+  atomic_size_t reclaim_at; /* where looking for lines of full buckets goes on */
 
   _Atomic(memory_limit *) *limit_slots; /* LIMIT_SLOTS, by fingerprint */
   _Atomic(memory_limit *) *limits;      /* LIMITS_MAX, by id */
@@ -155,9 +167,23 @@ bool spile__memory_lock(memory_entry *entry, uint64_t word);
 /* Unlocks an entry unchanged. */
 void spile__memory_unlock(memory_entry *entry, uint64_t word);
 
-/* Unlocks an entry with a new state, or full where `state` is NULL. */
-void spile__memory_unlock_with(memory_entry *entry, uint64_t word, const memory_limit *limit,
-                               const spile__state *state);
+/*
+ * Takes one line for a state. When there is none, some entries are looked at whether their buckets are full again at
+ * now_ms, and lose theirs. Never waits for a locked entry, so others may be held meanwhile.
+ * @return NO_LINE: none is to be had
+ */
+uint32_t spile__memory_line_take(memory_table *table, int64_t now_ms);
+void spile__memory_line_give(memory_table *table, uint32_t line);
+
+/* Whether a locked entry needs one more line than it has for this state; it never needs two more. */
+bool spile__memory_needs_line(const memory_entry *entry, const memory_limit *limit, const spile__state *state);
+
+/*
+ * Unlocks an entry with a new state, or full where `state` is NULL.
+ * @param spare  a line for the case that the state needs one more, or NO_LINE where it does not; taken over
+ */
+void spile__memory_unlock_with(memory_table *table, memory_entry *entry, uint64_t word, const memory_limit *limit,
+                               const spile__state *state, uint32_t spare);
 
 /* The state of an entry whose word this is; exact only under the lock, or when the word is still the same afterwards.
  */

@@ -24,7 +24,12 @@ typedef struct spile__state {
       int64_t start_ms; /* of the window, a multiple of its length */
       int64_t count;    /* tokens it has given; of a state that is stored 1 or more */
     } window;
-    int64_t numbers[2]; /* the same, for who only keeps them */
+    struct {
+      int64_t start_ms; /* as above */
+      int64_t count;    /* tokens this window has given … */
+      int64_t before;   /* … and the one before it; not both 0 in a state that is stored */
+    } sliding;
+    int64_t numbers[3]; /* the same, for who only keeps them */
   };
 } spile__state;
 
@@ -97,11 +102,13 @@ typedef struct spile__algorithm {
    */
   bool (*pack)(const spile__state *state, uint64_t *word);
   void (*unpack)(const spile_shape *shape, int64_t full_at_ms, uint64_t word, spile__state *out);
+  int64_t pack_max; /* up to this capacity pack never refuses */
 } spile__algorithm;
 
 extern const spile__algorithm spile__token_bucket;
 extern const spile__algorithm spile__leaky_bucket;
 extern const spile__algorithm spile__fixed_window;
+extern const spile__algorithm spile__sliding_window;
 
 /* The table of an algorithm, or NULL for a number that is none. */
 const spile__algorithm *spile__algorithm_get(spile_algorithm algorithm);

@@ -133,4 +133,5 @@ const spile__algorithm spile__fixed_window = {
     .full_at_ms = fixed_full_at_ms,
     .pack = fixed_pack,
     .unpack = fixed_unpack,
+    .pack_max = INT64_MAX,
 };

@@ -11,7 +11,7 @@
  *  24  period_ms    8 bytes
  *  32  debt         8 bytes
  *  40  numbers      8 bytes each, the algorithm's own; token_bucket and leaky_bucket: full_at_ms and rem;
- *                fixed_window: start_ms and count
+ *                fixed_window: start_ms and count; sliding_window: start_ms, count, and before
  *
  * The checksum covers the key, so a record that turns up under another key does not pass for its own. It finds damage,
  * not malice. A later version begins with another first byte.

@@ -78,3 +78,5 @@ def record(algorithm, *numbers):
 record(1, 60, 1, 1000, 0, 1700000000123, 0)
 # Fixed window, 5 of 100 in the minute from 1699999980000 ms on.
 record(3, 100, 1, 60000, 0, 1699999980000, 5)
+# Sliding window, the same and 7 in the minute before.
+record(4, 100, 1, 60000, 0, 1699999980000, 5, 7)

@@ -56,6 +56,7 @@ typedef struct spile_spec {
  *   token_bucket, leaky_bucket   the debt before the take in units, 0 to (capacity + debt)·P + 1000·N
  *   fixed_window                 the tokens this window has given, 0 to capacity; the ms until it ends, 1 to its length
  *                                and 1000 more
+ *   sliding_window               the tokens the window before has given, 0 to capacity; the other two as above
  */
 typedef struct spile_reading {
   int64_t values[4];
