@@ -11,7 +11,8 @@
 -- and a letter before its shape and value: l, a leaky bucket, is the same in all else.
 --
 -- A window has the shape 'fcapacity:window', and the value is its shape, '=' and its state:
---   f  fixed_window   'count'
+--   f  fixed_window     'count'
+--   w  sliding_window   'count:before'
 --
 -- KEYS: one a bucket, none twice.
 -- ARGV: four a bucket: its shape as text, the cost c*P, the room (capacity - c)*P, and N; of a window the cost c, the
@@ -217,7 +218,7 @@ windows.f = {
   parse = function(state, capacity, W, full_at_ms)
     local count = tonumber(match(state, '^[1-9]%d*$'))
     local start_ms = full_at_ms - W
-    if not count or count > capacity or start_ms % W ~= 0 then
+    if not count or count > capacity or start_ms < 0 or start_ms % W ~= 0 then
       return nil
     end
     return {start_ms = start_ms, count = count}
@@ -249,6 +250,60 @@ windows.f = {
   state = function(reading, W, now_ms)
     if reading[1] > 0 then
       return format('%d', reading[1]), now_ms + reading[2]
+    end
+  end,
+}
+
+windows.w = {
+  beyond = function(capacity, W)
+    return capacity > floor(EXACT_MAX / 3 / W)
+  end,
+  parse = function(state, capacity, W, full_at_ms)
+    local count, before = match(state, '^(%d+):(%d+)$')
+    count, before = tonumber(count), tonumber(before)
+    if not count or count > capacity or before > capacity or count + before == 0 then
+      return nil
+    end
+    local start_ms = full_at_ms - (count > 0 and 2 or 1) * W
+    if start_ms < 0 or start_ms % W ~= 0 then
+      return nil
+    end
+    return {start_ms = start_ms, count = count, before = before}
+  end,
+  read = function(capacity, W, old, now_ms, same)
+    local nothing = {0, 0, now_ms - now_ms % W + W - now_ms}
+    if not old then
+      return nothing, false
+    end
+    local start_ms, rewrite = window_cut(old.start_ms, old.W, now_ms)
+    local count, before = old.count, old.before
+    local decided_ms = math.max(now_ms, start_ms)
+    if decided_ms >= start_ms + old.W then
+      start_ms = start_ms + old.W
+      count, before = 0, count
+    end
+    if decided_ms >= start_ms + old.W or (before == 0 and count == 0) then
+      return nothing, false
+    end
+    if not same then
+      start_ms = decided_ms - decided_ms % W
+      count = math.min(count, capacity)
+      before = math.min(before, capacity)
+      rewrite = true
+    end
+    return {before, count, start_ms + W - now_ms}, rewrite
+  end,
+  fits = function(reading, room, W)
+    return reading[1] * math.min(reading[3], W) + reading[2] * W <= room * W
+  end,
+  charge = function(reading, cost)
+    return {reading[1], reading[2] + cost, reading[3]}
+  end,
+  state = function(reading, W, now_ms)
+    if reading[2] > 0 then
+      return format('%d:%d', reading[2], reading[1]), now_ms + reading[3] + W
+    elseif reading[1] > 0 then
+      return format('0:%d', reading[1]), now_ms + reading[3]
     end
   end,
 }

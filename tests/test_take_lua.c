@@ -187,6 +187,25 @@ Test(take_lua, a_fixed_window_is_its_count_and_ends_with_the_window) {
   redis_server_free(server);
 }
 
+Test(take_lua, a_sliding_window_is_two_counts_and_ends_with_the_next) {
+  redis_server *server = redis_server_start();
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "w60:60000", "40", "20", "=40", "10000000006000"), 0, 0, 54000);
+  assert_value(server, "k", "w60:60000=40:0");
+  /* REDIS-04: at least until 2*W - 6000 from then. */
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME k"), SHIFT_MS + 120000 + 1000));
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "w60:60000", "30", "30", "=30", "10000000074999"), 40, 0, 45001);
+  assert_value(server, "k", "w60:60000=40:0");
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "w60:60000", "30", "30", "=30", "10000000075000"), 40, 0, 45000);
+  assert_value(server, "k", "w60:60000=30:40");
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME k"), SHIFT_MS + 180000 + 1000));
+  /* Only the window before counts, and a denied take writes new numbers: that ends with this window. */
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "w60:30000", "60", "0", "=60", "10000000120000"), 30, 0, 30000);
+  assert_value(server, "k", "w60:30000=0:30");
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME k"), SHIFT_MS + 150000 + 1000));
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "w60:30000", "0", "60", "=1", "10000000150000"), 0, 0, 30000);
+  redis_server_free(server);
+}
+
 /* A value of another algorithm, numbers out of bounds, and what nobody writes. */
 static const struct {
   const char *shape;
@@ -211,6 +230,17 @@ static const struct {
     {"f5:1000", "l5:1:1000:", "VERSION "},
     {"f5:1000", "z5:1000=1", "VERSION "},
     {"f5:1000", "", "FOREIGN "},
+    {"w5:1000", "w5:1000=", "FOREIGN "},
+    {"w5:1000", "w5:1000=1", "FOREIGN "},
+    {"w5:1000", "w5:1000=1:", "FOREIGN "},
+    {"w5:1000", "w5:1000=0:0", "FOREIGN "},
+    {"w5:1000", "w5:1000=6:0", "FOREIGN "},
+    {"w5:1000", "w5:1000=0:6", "FOREIGN "},
+    {"w5:1000", "w5:1000=1:-1", "FOREIGN "},
+    {"w5:1000", "w50039995860:60000=1:1", "FOREIGN "},
+    {"w5:1000", "f5:1000=1", "VERSION "},
+    {"w5:1000", "5:1:1000:", "FOREIGN "},
+    {"w5:1000", "w5:1000=1:1", "FOREIGN ", true},
     {"f5:1000", "f5:1000=1", "FOREIGN ", true},
 };
 
@@ -265,6 +295,7 @@ Test(take_lua, redis_02_wrong_arguments_of_a_window_write_nothing) {
       {"f5:315360000001", "1", "4", "=1"},
       {"f9007199254740992:1", "1", "9007199254740991", "=1"},
       {"g5:1000", "1", "4", "=1"},
+      {"w50039995860:60000", "1", "50039995859", "=1"},
   };
   for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
     assert_error(EVAL(server, KEYS("k"), rows[i][0], rows[i][1], rows[i][2], rows[i][3]), "ERR");
@@ -280,6 +311,12 @@ Test(take_lua, windows_end_on_the_servers_clock) {
   assert_first(EVAL(server, KEYS("f"), "f5:315360000000", "1", "4", "=1"), 0);
   assert_first(EVAL(server, KEYS("f"), "f5:315360000000", "1", "4", "=1"), 1);
   cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME f") % INT64_C(315360000000), 1000));
+  assert_first(EVAL(server, KEYS("w"), "w5:315360000000", "1", "4", "=1"), 0);
+  redisReply *reply = EVAL(server, KEYS("w"), "w5:315360000000", "1", "4", "=1");
+  cr_assert(reply->type == REDIS_REPLY_ARRAY && reply->elements == 3);
+  cr_assert(reply->element[0]->integer == 0 && reply->element[1]->integer == 1);
+  freeReplyObject(reply);
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME w") % INT64_C(315360000000), 1000));
   redis_server_free(server);
 }
 
