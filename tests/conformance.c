@@ -314,6 +314,53 @@ void conformance_core_14_begins_each_window_anew(const store_fixture *fixture) {
   rig_stop(&r);
 }
 
+void conformance_core_15_weighs_the_window_before(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *a = limit_of("100/m,sliding_window,name=a");
+  TAKE_ALLOWED(0, a, "k", 50, 50);
+  TAKE_ALLOWED(60000, a, "k", 10, 40);
+  for (int64_t i = 44; i >= 0; i--)
+    TAKE_ALLOWED(66000, a, "k", 1, i);
+  TAKE_DENIED(66000, a, "k", 1, 0, 1200);
+  PEEK_DENIED(67199, a, "k", 1, 0, 1);
+  PEEK_ALLOWED(67200, a, "k", 1, 1);
+
+  spile_limit *b = limit_of("60/m,sliding_window,name=b");
+  TAKE_ALLOWED(0, b, "k", 60, 0);
+  /* 12 of this window: one each as it becomes free, the last at 12,000 ms. */
+  for (int64_t i = 1; i <= 12; i++)
+    TAKE_ALLOWED(60000 + 1000 * i, b, "k", 1, 0);
+  TAKE_DENIED(72000, b, "k", 1, 0, 1000);
+  TAKE_DENIED(72999, b, "k", 1, 0, 1);
+  TAKE_ALLOWED(73000, b, "k", 1, 0);
+
+  spile_limit *c = limit_of("100/m,sliding_window,name=c");
+  TAKE_ALLOWED(59999, c, "k", 100, 0);
+  TAKE_DENIED(60000, c, "k", 1, 0, 600);
+  TAKE_DENIED(60599, c, "k", 1, 0, 1);
+  TAKE_ALLOWED(60600, c, "k", 1, 0);
+
+  spile_limit *d = limit_of("100/m,sliding_window,name=d");
+  TAKE_ALLOWED(10, d, "k", 100, 0);
+  TAKE_ALLOWED(119999, d, "k", 1, 98);
+  TAKE_ALLOWED(10, d, "fresh", 100, 0);
+  TAKE_ALLOWED(120001, d, "fresh", 1, 99);
+  TAKE_NEVER(120001, d, "fresh", 101, 99);
+
+  /* More than fits this window waits for the next: 40 of 60 are taken, and 30 fit once they weigh half. */
+  spile_limit *e = limit_of("60/m,sliding_window,name=e");
+  TAKE_ALLOWED(6000, e, "k", 40, 20);
+  TAKE_DENIED(6000, e, "k", 30, 20, 54000 + 15000);
+  TAKE_DENIED(74999, e, "k", 30, 29, 1);
+  TAKE_ALLOWED(75000, e, "k", 30, 0);
+  spile_limit_unref(a);
+  spile_limit_unref(b);
+  spile_limit_unref(c);
+  spile_limit_unref(d);
+  spile_limit_unref(e);
+  rig_stop(&r);
+}
+
 void conformance_core_17_drains_a_leaky_bucket_while_hits_come_in(const store_fixture *fixture) {
   rig r = rig_start(fixture);
   spile_limit *limit = limit_of("1/3s,leaky_bucket,capacity=10");
@@ -790,6 +837,7 @@ static const struct {
     {"token_bucket", "1/h,capacity=100", INT64_C(360000000)},
     {"leaky_bucket", "1/h,leaky_bucket,capacity=100", INT64_C(360000000)},
     {"fixed_window", "100/h,fixed_window", 3600000},
+    {"sliding_window", "100/h,sliding_window", 7200000},
 };
 
 #define HUNDREDS (sizeof(hundreds) / sizeof(hundreds[0]))
@@ -946,7 +994,8 @@ void conformance_decides_every_algorithm_on_its_own_clock(const store_fixture *f
   const char *uri = fixture_start(fixture);
   spile_limiter *limiter = open_at(uri, NULL, NULL);
   /* Windows so long that none ends during the test. */
-  static const char *const slow[] = {"1/365d,leaky_bucket,capacity=10", "10/3650d,fixed_window"};
+  static const char *const slow[] = {"1/365d,leaky_bucket,capacity=10", "10/3650d,fixed_window",
+                                     "10/3650d,sliding_window"};
   for (size_t i = 0; i < sizeof(slow) / sizeof(slow[0]); i++) {
     spile_limit *limit = limit_of(slow[i]);
     spile_decision d;
@@ -958,7 +1007,7 @@ void conformance_decides_every_algorithm_on_its_own_clock(const store_fixture *f
     spile_limit_unref(limit);
   }
   /* Windows of 20 ms, really waited for. */
-  static const char *const texts[] = {"2/20ms,fixed_window,name=fast"};
+  static const char *const texts[] = {"2/20ms,fixed_window,name=fast", "2/20ms,sliding_window,name=fast"};
   for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
     spile_limit *limit = limit_of(texts[i]);
     spile_decision d;

@@ -24,6 +24,7 @@ typedef struct model_limit {
 /* What was taken from a window and when, in order of time. */
 #define MODEL_EVENTS_MAX 1008
 typedef struct model_log {
+  int64_t reached_ms; /* the start of the window in which it was last written */
   size_t n;
   struct {
     int64_t at_ms;

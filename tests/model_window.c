@@ -3,7 +3,8 @@
  * Windows as a list of what was taken and when. How much counts at an instant is added up from that list, in units of
  * 1/W token; a wait is the first millisecond at which the sum is small enough, found by halving.
  *
- *   fixed_window   what was taken in the window [i·W, (i + 1)·W) of the instant
+ *   fixed_window     what was taken in the window [i·W, (i + 1)·W) of the instant
+ *   sliding_window   that, and W − e parts of what was taken in the window before, e ms into this one
  *
  * The clock rule and changes of the limit move what was taken to other times, so that the sums then come out right.
  */
@@ -17,16 +18,19 @@
 #define TOLERANCE_MS 1000
 
 bool model_is_window(const model_limit *limit) {
-  return limit->algorithm == SPILE_FIXED_WINDOW;
+  return limit->algorithm >= SPILE_FIXED_WINDOW;
 }
 
 bool model_window_bounds(const model_limit *limit) {
-  return limit->capacity >= 1 && limit->capacity <= EXACT_MAX && limit->period_ms >= 1 &&
-         limit->period_ms <= TEN_YEARS_MS;
+  if (limit->capacity < 1 || limit->period_ms < 1 || limit->period_ms > TEN_YEARS_MS)
+    return false;
+  model_int most =
+      limit->algorithm == SPILE_SLIDING_WINDOW ? (model_int)3 * limit->capacity * limit->period_ms : limit->capacity;
+  return most <= EXACT_MAX;
 }
 
 int64_t model_window_full_time_ms(const model_limit *limit) {
-  return limit->period_ms;
+  return limit->algorithm == SPILE_SLIDING_WINDOW ? 2 * limit->period_ms : limit->period_ms;
 }
 
 /* The start of the window of an instant, which may be before 1970. */
@@ -34,22 +38,23 @@ static int64_t window_of(const model_limit *limit, int64_t at_ms) {
   return (int64_t)model_floor(at_ms, limit->period_ms) * limit->period_ms;
 }
 
-/* The instant at which a question of now_ms is decided: not before the window of what was taken last. */
-static int64_t decided_at(const model_limit *limit, const model_log *log, int64_t now_ms) {
-  if (log->n == 0)
-    return now_ms;
-  int64_t start_ms = window_of(limit, log->events[log->n - 1].at_ms);
-  return start_ms > now_ms ? start_ms : now_ms;
+/* The instant at which a question of now_ms is decided: not before the window that was reached. */
+static int64_t decided_at(const model_log *log, int64_t now_ms) {
+  return log->n > 0 && log->reached_ms > now_ms ? log->reached_ms : now_ms;
 }
 
 /* How much an event counts at an instant, in 1/W of a token. */
 static model_int weight(const model_limit *limit, int64_t event_ms, int64_t at_ms) {
-  return window_of(limit, event_ms) == window_of(limit, at_ms) ? limit->period_ms : 0;
+  int64_t ago_ms = window_of(limit, at_ms) - window_of(limit, event_ms);
+  if (ago_ms == 0)
+    return limit->period_ms;
+  bool counts = limit->algorithm == SPILE_SLIDING_WINDOW && ago_ms == limit->period_ms;
+  return counts ? window_of(limit, at_ms) + limit->period_ms - at_ms : 0;
 }
 
 /* What counts of a log for a question at now_ms. */
 static model_int used(const model_limit *limit, const model_log *log, int64_t now_ms) {
-  int64_t at_ms = decided_at(limit, log, now_ms);
+  int64_t at_ms = decided_at(log, now_ms);
   model_int sum = 0;
   for (size_t i = 0; i < log->n; i++)
     sum += log->events[i].tokens * weight(limit, log->events[i].at_ms, at_ms);
@@ -58,7 +63,7 @@ static model_int used(const model_limit *limit, const model_log *log, int64_t no
 
 /* Leaves out what does not count any more. */
 static void prune(const model_limit *limit, model_log *log, int64_t now_ms) {
-  int64_t at_ms = decided_at(limit, log, now_ms);
+  int64_t at_ms = decided_at(log, now_ms);
   size_t n = 0;
   for (size_t i = 0; i < log->n; i++) {
     if (weight(limit, log->events[i].at_ms, at_ms) > 0)
@@ -76,28 +81,38 @@ static void add(model_log *log, int64_t at_ms, int64_t tokens) {
     log->events[log->n++] = (__typeof__(log->events[0])){at_ms, tokens};
 }
 
+/*
+ * What was taken in the window that begins at last_ms is moved to at_ms, what was taken in the one before it to
+ * before_ms; of both no more than `most` is kept.
+ */
+static void move(const model_limit *limit, model_log *log, int64_t last_ms, int64_t at_ms, int64_t before_ms,
+                 int64_t most) {
+  model_log old = *log;
+  int64_t sums[2] = {0, 0};
+  for (size_t i = 0; i < old.n; i++) {
+    int64_t ago_ms = last_ms - window_of(limit, old.events[i].at_ms);
+    if (ago_ms <= limit->period_ms)
+      sums[ago_ms == 0] += old.events[i].tokens;
+  }
+  log->n = 0;
+  add(log, before_ms, sums[0] < most ? sums[0] : most);
+  add(log, at_ms, sums[1] < most ? sums[1] : most);
+}
+
 /* A window that begins more than the tolerance ahead: what was taken in it was taken now. */
 static bool cut(const model_limit *limit, model_log *log, int64_t now_ms) {
-  if (log->n == 0 || window_of(limit, log->events[log->n - 1].at_ms) <= now_ms + TOLERANCE_MS)
+  if (log->n == 0 || log->reached_ms <= now_ms + TOLERANCE_MS)
     return false;
-  model_log old = *log;
-  log->n = 0;
-  int64_t last_ms = window_of(limit, old.events[old.n - 1].at_ms);
-  for (size_t i = 0; i < old.n; i++) {
-    if (window_of(limit, old.events[i].at_ms) == last_ms)
-      add(log, now_ms, old.events[i].tokens);
-  }
+  move(limit, log, log->reached_ms, now_ms, window_of(limit, now_ms) - 1, INT64_MAX);
+  log->reached_ms = window_of(limit, now_ms);
   return true;
 }
 
-/* Under another limit: what counts was taken at the instant of the decision, and no more than the capacity. */
-static void change(const model_limit *limit, model_log *log, int64_t at_ms) {
-  model_log old = *log;
-  log->n = 0;
-  int64_t sum = 0;
-  for (size_t i = 0; i < old.n; i++)
-    sum += old.events[i].tokens;
-  add(log, at_ms, sum < limit->capacity ? sum : limit->capacity);
+/* Under another limit: what this window gave was given at the instant of the decision, the rest just before. */
+static void change(const model_limit *old, const model_limit *limit, model_log *log, int64_t now_ms) {
+  int64_t at_ms = decided_at(log, now_ms);
+  move(old, log, window_of(old, at_ms), at_ms, window_of(limit, at_ms) - 1, limit->capacity);
+  log->reached_ms = window_of(limit, at_ms);
 }
 
 void model_window_read(model_item *item, int64_t now_ms) {
@@ -112,7 +127,7 @@ void model_window_read(model_item *item, int64_t now_ms) {
   if (item->log->n == 0 || model_same(&bucket->limit, &item->limit))
     return;
   item->moved = true;
-  change(&item->limit, item->log, decided_at(&bucket->limit, item->log, now_ms));
+  change(&bucket->limit, &item->limit, item->log, now_ms);
 }
 
 static bool fits_at(const model_item *item, int64_t now_ms) {
@@ -143,7 +158,9 @@ bool model_window_fits(const model_item *item, int64_t now_ms) {
 }
 
 static void charge(model_item *item, int64_t now_ms) {
-  add(item->log, decided_at(&item->limit, item->log, now_ms), (int64_t)item->cost);
+  int64_t at_ms = decided_at(item->log, now_ms);
+  add(item->log, at_ms, (int64_t)item->cost);
+  item->log->reached_ms = window_of(&item->limit, at_ms);
 }
 
 void model_window_answer(const model_item *item, bool charged, int64_t now_ms, model_answer *out) {
@@ -175,6 +192,7 @@ void model_window_write(const model_item *item, bool charged, int64_t now_ms) {
   if (bucket->log == NULL && (bucket->log = malloc(sizeof(*bucket->log))) == NULL)
     abort();
   *bucket->log = *after.log;
+  bucket->log->reached_ms = window_of(&item->limit, decided_at(after.log, now_ms));
   bucket->stored = after.log->n > 0;
   bucket->limit = item->limit;
 }

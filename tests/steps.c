@@ -138,9 +138,11 @@ static void window_make(steps *s, int64_t numbers[3]) {
     *capacity = random_magnitude(s, 1000);
     *window_ms = 1 + random_below(s, 5);
     break;
-  default:
-    *capacity = random_magnitude(s, EXACT_MAX);
+  default: /* up to the largest capacity that two counters can have */
     *window_ms = random_magnitude(s, TEN_YEARS_MS);
+    *capacity = EXACT_MAX / 3 / *window_ms - random_below(s, 3);
+    if (random_below(s, 2) != 0)
+      *capacity = random_magnitude(s, EXACT_MAX);
     break;
   }
 }
@@ -179,7 +181,8 @@ static void variant_make(steps *s, size_t name, size_t i) {
     spile_algorithm algorithm;
   } names[STEPS_NAMES] = {{"a", SPILE_TOKEN_BUCKET},       {"default", SPILE_TOKEN_BUCKET},
                           {"POST /b", SPILE_TOKEN_BUCKET}, {"c:{d}%", SPILE_TOKEN_BUCKET},
-                          {"a", SPILE_LEAKY_BUCKET},       {"default", SPILE_FIXED_WINDOW}};
+                          {"a", SPILE_LEAKY_BUCKET},       {"default", SPILE_FIXED_WINDOW},
+                          {"a", SPILE_SLIDING_WINDOW}};
   spile_algorithm algorithm = names[name].algorithm;
   variant *v = &s->variants[name][i];
   int64_t numbers[3];

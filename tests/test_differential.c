@@ -57,7 +57,7 @@ static void expect_agreement(const steps_subject *subject, uint64_t steps) {
 
 /* ---- The core over a plain array ---- */
 
-#define ALGORITHMS SPILE_FIXED_WINDOW /* the last one */
+#define ALGORITHMS SPILE_SLIDING_WINDOW /* the last one */
 
 typedef struct core_subject {
   spile__algorithm algorithms[ALGORITHMS + 1]; /* the core's by spile_algorithm, one of them perhaps broken */
@@ -408,6 +408,39 @@ static bool bug_change_forgets(const spile_shape *shape, const spile__state *sta
   return spile__fixed_window.read(shape, state, now_ms, cost, out);
 }
 
+/* ---- in the sliding window ---- */
+
+/* A count that is two windows old is carried into the one before (CORE-15 d). */
+static bool bug_two_windows_old(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
+                                spile_reading *out) {
+  bool moved = spile__sliding_window.read(shape, state, now_ms, cost, out);
+  if (state != NULL && now_ms >= state->sliding.start_ms + 2 * state->shape.period_ms &&
+      spile__shape_equal(shape, &state->shape))
+    out->values[0] = state->sliding.count;
+  return moved;
+}
+
+/* The wait is to the end of the window (CORE-15 b). */
+static void bug_waits_for_the_end(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
+                                  spile__verdict *out) {
+  spile__sliding_window.report(shape, reading, cost, charged, out);
+  if (out->outcome == SPILE_DENIED)
+    out->retry_after_ms = reading->values[2];
+}
+
+/* What the window before gave weighs as much as this one's all along. */
+static bool bug_before_weighs_all(const spile_shape *shape, const spile_reading *reading, int64_t cost) {
+  return reading->values[0] + reading->values[1] + cost <= shape->capacity;
+}
+
+/* The state ends with its window, not with the next. */
+static bool bug_forgets_before(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
+                               const spile__state *old, spile__state *out) {
+  bool stored = spile__sliding_window.state(shape, reading, now_ms, old, out);
+  out->sliding.before = 0;
+  return stored && out->sliding.count > 0;
+}
+
 typedef struct planted {
   const char *name;
   core_subject core;
@@ -415,7 +448,7 @@ typedef struct planted {
 
 Test(differential, catches_planted_bugs) {
   const core_subject sound = core_sound();
-  static planted bugs[25];
+  static planted bugs[29];
   size_t n = 0;
 #define PLANT(label, member, value)                  \
   bugs[n] = (planted){.name = label, .core = sound}; \
@@ -441,6 +474,10 @@ Test(differential, catches_planted_bugs) {
   PLANT("a window ends late", algorithms[SPILE_FIXED_WINDOW].read, bug_window_ends_late);
   PLANT("a clock that steps back begins a window anew", algorithms[SPILE_FIXED_WINDOW].read, bug_window_goes_back);
   PLANT("a changed window begins anew", algorithms[SPILE_FIXED_WINDOW].read, bug_change_forgets);
+  PLANT("a count two windows old weighs", algorithms[SPILE_SLIDING_WINDOW].read, bug_two_windows_old);
+  PLANT("the wait is to the end of the window", algorithms[SPILE_SLIDING_WINDOW].report, bug_waits_for_the_end);
+  PLANT("the window before weighs all", algorithms[SPILE_SLIDING_WINDOW].fits, bug_before_weighs_all);
+  PLANT("the window before is forgotten at a write", algorithms[SPILE_SLIDING_WINDOW].state, bug_forgets_before);
   PLANT("a denial loses conversion and cut", denial_writes, false);
   PLANT("who fits pays although another denies", all_or_nothing, false);
   PLANT("a peek writes", peek_writes, true);
