@@ -481,6 +481,50 @@ Test(cases_core, core_15_weight_of_the_window_before) {
   on_each_store(core_15);
 }
 
+/* ---- CORE-16 ---- */
+
+static void core_16(fixture *f) {
+  spile_limit *a = limit_from("2/m,sliding_log,name=a");
+  ALLOWED(f, take(f, 0, a, "k", 1), 1);
+  ALLOWED(f, take(f, 10000, a, "k", 1), 0);
+  DENIED(f, take(f, 20000, a, "k", 1), 40000);
+  DENIED(f, take(f, 59999, a, "k", 1), 1);
+  ALLOWED(f, take(f, 60000, a, "k", 1), 0);
+  spile_limit *b = limit_from("5/s,sliding_log,name=b");
+  cr_expect(eq(int, burst(f, 7, b, 10), 5), "%s", f->store);
+  spile_limit *c = limit_from("10/m,sliding_log,name=c");
+  cr_expect(eq(int, burst(f, 0, c, 10), 10), "%s", f->store);
+  for (int64_t at_ms = 100; at_ms < 60000; at_ms += 100)
+    DENIED(f, take(f, at_ms, c, "k", 1), 60000 - at_ms);
+  ALLOWED(f, take(f, 60000, c, "k", 1), 9);
+  spile_limit_unref(a);
+  spile_limit_unref(b);
+  spile_limit_unref(c);
+}
+
+Test(cases_core, core_16_which_entry_equal_times_refused_takes) {
+  on_each_store(core_16);
+}
+
+/* The articles' own trace: 100 a minute, 100 requests at 11:59:59 and 100 at 12:00:01. */
+static void hundred_and_hundred(fixture *f) {
+  static const struct {
+    const char *text;
+    int second;
+  } rows[] = {{"100/m,fixed_window", 100}, {"100/m,sliding_window", 1}, {"100/m,sliding_log", 0}};
+  int64_t noon_ms = INT64_C(1700006400000) - INT64_C(1700006400000) % DAY_MS + DAY_MS / 2;
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    spile_limit *limit = limit_from(rows[i].text);
+    cr_expect(eq(int, burst(f, noon_ms - 1000, limit, 100), 100), "%s %s", f->store, rows[i].text);
+    cr_expect(eq(int, burst(f, noon_ms + 1000, limit, 100), rows[i].second), "%s %s", f->store, rows[i].text);
+    spile_limit_unref(limit);
+  }
+}
+
+Test(cases_core, two_hundred_around_a_minute_pass_as_each_window_says) {
+  on_each_store(hundred_and_hundred);
+}
+
 /* ---- CORE-17 ---- */
 
 static void core_17(fixture *f) {

@@ -119,6 +119,10 @@ static const window_row windows[] = {
      "capacity is 50039995860 tokens, 1 more than the 50039995859 that keep 3 x capacity x window within 2^53 - 1 for "
      "this window; write a smaller capacity or a shorter window, or fixed_window"},
     {SPILE_SLIDING_WINDOW, 9520, 0, TEN_YEARS_MS, NULL},
+    {SPILE_SLIDING_LOG, 1000, 0, TEN_YEARS_MS, NULL},
+    {SPILE_SLIDING_LOG, 1001, 0, 1,
+     "capacity is 1001 tokens, 1 more than the 1000 that a sliding_log can remember one by one; write sliding_window, "
+     "which counts nearly as exactly and any number"},
     {6, 5, 5, 1000, "algorithm is 6; it must be a spile_algorithm"},
     {-1, 5, 5, 1000, "algorithm is -1; it must be a spile_algorithm"},
 };

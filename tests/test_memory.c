@@ -14,6 +14,7 @@
 
 #include "backends/backends.h"
 #include "backends/memory.h"
+#include "core/algorithm.h"
 #include "core/limit.h"
 #include "core/siphash.h"
 #include "limiter/env.h"
@@ -171,6 +172,133 @@ static void *round_take(void *user) {
     }
     (void)pthread_barrier_wait(&t->end);
   }
+}
+
+static spile_spec log_of(const char *name, int64_t capacity, int64_t window_ms) {
+  spile_spec spec = {.name = name, .name_len = strlen(name), .algorithm = SPILE_SLIDING_LOG};
+  cr_assert(eq(int, spile__sliding_log.shape_make(&spec.shape, capacity, 0, window_ms, 0, NULL), SPILE_OK));
+  spile__spec_finish(&spec);
+  return spec;
+}
+
+/* Lines for states: 2 a key and 143, of seven entries each. */
+Test(memory, mem_01_logs_that_find_no_room_are_told_so_and_known_ones_go_on) {
+  spile_store *store = store_open("?keys=4", true);
+  spile_spec log = log_of("log", 1000, 60000);
+  spile_spec bucket = spec_of("bucket", 5, 1, 3600000);
+  for (int64_t i = 0; i < 1000; i++)
+    cr_assert(eq(int, take(store, &log, "a", 1, i, NULL), SPILE_OK));
+  /* The other eight lines; one entry needs none. */
+  int64_t n = 0;
+  while (take(store, &log, "b", 1, 1000 + n, NULL) == SPILE_OK)
+    n++;
+  cr_assert(eq(i64, n, 56));
+  /* A known log goes on where it needs no more room, and denies. */
+  spile_reading reading;
+  cr_assert(eq(int, take(store, &log, "b", 1, 1000 + n - 1, &reading), SPILE_OK));
+  cr_assert(eq(i64, reading.values[0], 56));
+  cr_assert(eq(int, take(store, &log, "a", 1, 1000, &reading), SPILE_OK));
+  cr_assert(eq(i64, reading.values[0], 1000));
+  cr_assert(eq(int, take(store, &log, "b", 1000, 2000, &reading), SPILE_OK));
+  cr_assert(lt(i64, 0, reading.values[1]));
+  /* A vector with it charges nothing. */
+  spile_error error = {0};
+  spile_item items[2] = {item_of(&bucket, "b"), item_of(&log, "b")};
+  items[0].cost = items[1].cost = 1;
+  spile_call call = {.verb = SPILE_VERB_TAKE, .items = items, .n = 2, .now_ms = 2000, .error = &error};
+  cr_assert(eq(int, store->ops->decide(store, &call), SPILE_EFULL));
+  cr_assert(eq(sz, call.full_item, 1));
+  cr_assert(eq(int, take(store, &bucket, "b", 0, 2000, &reading), SPILE_OK));
+  cr_assert(eq(i64, reading.values[0], 0));
+  /* Where nothing counts any more, the lines are taken back. */
+  cr_assert(eq(int, take(store, &log, "c", 1, 61500, NULL), SPILE_OK));
+  for (int64_t i = 0; i < 1000; i++)
+    cr_assert(eq(int, take(store, &log, "c", 1, 62000 + i, NULL), SPILE_OK));
+  cr_assert(eq(int, take(store, &log, "c", 0, 62999, &reading), SPILE_OK));
+  cr_assert(eq(i64, reading.values[0], 1000));
+  store->ops->close(store, false);
+}
+
+/* Sliding windows too large to be packed into their entry. */
+Test(memory, counts_past_31_bits_stand_in_lines) {
+  spile_store *store = store_open("?keys=1", true);
+  spile_spec spec = {.name = "w", .name_len = 1, .algorithm = SPILE_SLIDING_WINDOW};
+  int64_t large = INT64_C(3002399751580);
+  cr_assert(eq(int, spile__sliding_window.shape_make(&spec.shape, large, 0, 1000, 0, NULL), SPILE_OK));
+  spile__spec_finish(&spec);
+  spile_reading reading;
+  for (int64_t i = 0; i < 1000; i++) {
+    cr_assert(eq(int, take(store, &spec, "k", large, 4000 * i, &reading), SPILE_OK));
+    cr_assert(eq(i64, reading.values[1], 0));
+    cr_assert(eq(int, take(store, &spec, "k", 1, 4000 * i, &reading), SPILE_OK));
+    cr_assert(eq(i64, reading.values[1], large));
+    cr_assert(eq(int, take(store, &spec, "k", 3, 4000 * i + 1999, &reading), SPILE_OK));
+    cr_assert(eq(i64, reading.values[0], large));
+  }
+  store->ops->close(store, false);
+}
+
+typedef struct log_crowd {
+  spile_store *store;
+  const spile_spec *spec;
+  const spile_spec *other;
+  _Atomic int64_t charged;
+  atomic_bool done;
+} log_crowd;
+
+/* Takes and denials of logs that grow and shrink, alone and with another bucket. */
+static void *log_crowd_take(void *user) {
+  log_crowd *crowd = user;
+  for (int64_t i = 0; i < 4000; i++) {
+    spile_error error = {0};
+    spile_item items[2] = {item_of(crowd->spec, "k"), item_of(crowd->other, "k")};
+    items[0].cost = 1 + i % 3;
+    items[1].cost = 1;
+    spile_call call = {.verb = SPILE_VERB_TAKE, .items = items, .n = 1 + (size_t)(i % 2), .now_ms = i, .error = &error};
+    cr_assert(eq(int, crowd->store->ops->decide(crowd->store, &call), SPILE_OK));
+    bool valid = spile__sliding_log.reading_valid(&crowd->spec->shape, &items[0].reading, items[0].cost);
+    cr_assert(valid, "%lld %lld %lld", (long long)items[0].reading.values[0], (long long)items[0].reading.values[1],
+              (long long)items[0].reading.values[2]);
+    if (items[0].reading.values[0] + items[0].cost <= crowd->spec->shape.capacity)
+      atomic_fetch_add(&crowd->charged, items[0].cost);
+  }
+  return NULL;
+}
+
+/* Peeks read lines that others are changing: what they tell must be a state that once was. */
+static void *log_crowd_peek(void *user) {
+  log_crowd *crowd = user;
+  int64_t last = 0;
+  while (!atomic_load(&crowd->done)) {
+    spile_error error = {0};
+    spile_item item = item_of(crowd->spec, "k");
+    item.cost = 1;
+    spile_call call = {.verb = SPILE_VERB_PEEK, .items = &item, .n = 1, .now_ms = 4000, .error = &error};
+    cr_assert(eq(int, crowd->store->ops->decide(crowd->store, &call), SPILE_OK));
+    cr_assert(spile__sliding_log.reading_valid(&crowd->spec->shape, &item.reading, 1));
+    /* Nothing is forgotten within an hour. */
+    cr_assert(le(i64, last, item.reading.values[0]));
+    last = item.reading.values[0];
+  }
+  return NULL;
+}
+
+Test(memory, mem_02_a_log_lets_exactly_its_capacity_through_many_threads, .timeout = 120) {
+  spile_store *store = store_open("?keys=100", true);
+  spile_spec log = log_of("log", 1000, 3600000);
+  spile_spec other = spec_of("other", 1000000, 1000000, 1);
+  log_crowd crowd = {.store = store, .spec = &log, .other = &other};
+  pthread_t takers[4];
+  pthread_t peeker;
+  cr_assert(pthread_create(&peeker, NULL, log_crowd_peek, &crowd) == 0);
+  for (int i = 0; i < 4; i++)
+    cr_assert(pthread_create(&takers[i], NULL, log_crowd_take, &crowd) == 0);
+  for (int i = 0; i < 4; i++)
+    (void)pthread_join(takers[i], NULL);
+  atomic_store(&crowd.done, true);
+  (void)pthread_join(peeker, NULL);
+  cr_assert(eq(i64, atomic_load(&crowd.charged), 1000));
+  store->ops->close(store, false);
 }
 
 Test(memory, mem_02_lets_exactly_100_of_200_threads_through_in_a_thousand_rounds, .timeout = 300) {

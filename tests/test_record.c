@@ -101,6 +101,51 @@ Test(record, a_sliding_window_stays_readable) {
                SPILE_REASON_CORRUPT));
 }
 
+/* A sliding log as its first version wrote it: 5 at 1700000000000 and 2 at 1700000000123. */
+static const unsigned char golden_log[LEN] = {
+    0x01, 0x05, 0x00, 0x00, 0xec, 0xea, 0xac, 0x26, 0x64, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x60, 0xea, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0x05, 0x00, 0xa0, 0x95, 0x3f, 0x2f, 0x06, 0x00, 0x02, 0xec, 0xa1, 0x95, 0x3f, 0x2f, 0x06, 0x00};
+
+Test(record, a_sliding_log_stays_readable) {
+  spile__state state = {.shape = {.capacity = 100, .refill = 1, .period_ms = 60000}, .n = 2};
+  state.log[0] = spile__log_entry(INT64_C(1700000000000), 5);
+  state.log[1] = spile__log_entry(INT64_C(1700000000123), 2);
+  unsigned char written[SPILE__RECORD_LEN_MAX];
+  cr_assert(eq(sz, spile__record_encode(written, SPILE_SLIDING_LOG, &state, "k", 1), LEN));
+  cr_expect(memcmp(written, golden_log, LEN) == 0);
+  spile__state got;
+  cr_assert(eq(int, (int)spile__record_decode(golden_log, LEN, SPILE_SLIDING_LOG, "k", 1, &got), SPILE_REASON_NONE));
+  cr_expect(got.n == 2 && memcmp(got.log, state.log, 2 * sizeof(got.log[0])) == 0);
+}
+
+Test(record, a_sliding_log_may_say_what_cannot_be) {
+  static const struct {
+    int64_t capacity;
+    size_t n;
+    int64_t entries[3];
+  } rows[] = {
+      {10, 1, {0}},         /* no tokens */
+      {10, 1, {-1024 + 1}}, /* before 1970 */
+      {10, 1, {INT64_C(10000000001001) * 1024 + 1}},
+      {10, 2, {5 * 1024 + 1, 5 * 1024 + 1}}, /* two of one millisecond */
+      {10, 2, {6 * 1024 + 1, 5 * 1024 + 1}}, /* out of order */
+      {10, 2, {5 * 1024 + 5, 6 * 1024 + 6}}, /* more than the capacity */
+      {1001, 1, {5 * 1024 + 5}},
+      {10, 1, {INT64_MIN}},
+      {10, 1, {INT64_MAX}},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    spile__state state = {.shape = {.capacity = rows[i].capacity, .refill = 1, .period_ms = 60000}, .n = rows[i].n};
+    memcpy(state.log, rows[i].entries, sizeof(rows[i].entries));
+    unsigned char record[SPILE__RECORD_LEN_MAX];
+    size_t len = spile__record_encode(record, SPILE_SLIDING_LOG, &state, "k", 1);
+    spile__state got;
+    cr_expect(eq(int, (int)spile__record_decode(record, len, SPILE_SLIDING_LOG, "k", 1, &got), SPILE_REASON_CORRUPT),
+              "row %zu", i);
+  }
+}
+
 Test(record, a_window_may_say_what_cannot_be) {
   static const struct {
     int64_t capacity, refill, window_ms, debt, start_ms, count;

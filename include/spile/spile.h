@@ -142,6 +142,7 @@ typedef enum spile_algorithm {
   SPILE_LEAKY_BUCKET = 2,   /* admits what a token bucket does, and says by how long to delay it (delay_ms) */
   SPILE_FIXED_WINDOW = 3,   /* so many in each window of time; up to twice as many around where two of them meet */
   SPILE_SLIDING_WINDOW = 4, /* so many in any window of time, nearly: what the last whole window gave counts in part */
+  SPILE_SLIDING_LOG = 5,    /* so many in any window of time, exactly, at most 1,000: each take is remembered */
 } spile_algorithm;
 
 /* One validated limit: immutable, reference-counted. Thread-safety: safe. */
@@ -167,11 +168,12 @@ typedef struct spile_limit_def {
  * Makes a limit from its text form: COUNT/PERIOD[,ALGORITHM][,capacity=TOKENS][,name=NAME][,on_full=closed|open|fail]
  * [,on_store_error=fail|open|closed].
  *
- * ALGORITHM is token_bucket, the default, leaky_bucket, fixed_window or sliding_window. "10/s" is 10 tokens a second
- * with a capacity of 10; "1/s,capacity=60"; "0.05/s,capacity=5" (at most 9 decimals, and then a capacity); "5/15m";
- * "1000/d,name=day". Units: ms, s, m, h, d. The rate is kept exactly, as a fraction. "100/m,fixed_window" is a window:
- * 100 tokens, all of which it may give at once, in each minute; it has no capacity beside that. Windows begin at
- * multiples of their length since 1970 in UTC, so that of "1000/d,fixed_window" is the calendar day.
+ * ALGORITHM is token_bucket, the default, leaky_bucket, fixed_window, sliding_window or sliding_log. "10/s" is 10
+ * tokens a second with a capacity of 10; "1/s,capacity=60"; "0.05/s,capacity=5" (at most 9 decimals, and then a
+ * capacity); "5/15m"; "1000/d,name=day". Units: ms, s, m, h, d. The rate is kept exactly, as a fraction.
+ * "100/m,fixed_window" is a window: 100 tokens, all of which it may give at once, in each minute; it has no capacity
+ * beside that. Windows begin at multiples of their length since 1970 in UTC, so that of "1000/d,fixed_window" is the
+ * calendar day.
  *
  * @param out    the limit, owned by the caller (spile_limit_unref); NULL on failure
  * @param text   NUL-terminated; not kept
@@ -179,7 +181,7 @@ typedef struct spile_limit_def {
  * @return SPILE_OK; SPILE_EINVAL, out or text is NULL; SPILE_ECONFIG, the text is not a limit or leaves the bounds
  *         (buckets: capacity·P + 1001·N at most 2^53 − 1 with N/P the rate per millisecond in lowest terms, P and the
  *         time from empty to full at most ten years; windows: ten years, capacity at most 2^53 − 1,
- *         and of a sliding_window 3·capacity·window as well); SPILE_ENOMEM
+ *         and of a sliding_window 3·capacity·window as well; of a sliding_log capacity at most 1,000); SPILE_ENOMEM
  */
 int spile_limit_parse(spile_limit **out, const char *text, spile_error *error);
 

@@ -116,7 +116,17 @@ static int lmdb_write_item(const spile__lmdb_store *store, MDB_txn *txn, int64_t
   lmdb_key(&key, store, item);
   MDB_val name = {key.len, key.bytes};
   spile__state state;
-  if (!algorithm->state(&spec->shape, &reading, now_ms, NULL, &state)) {
+  bool known = false;
+  if (algorithm->log) {
+    MDB_val old;
+    int result = mdb_get(txn, store->env->dbi, &name, &old);
+    if (result != 0 && result != MDB_NOTFOUND)
+      return result;
+    /* It was sound when it was read, in this very transaction. */
+    known = result == 0 && spile__record_decode(old.mv_data, old.mv_size, spec->algorithm, key.bytes, key.len,
+                                                &state) == SPILE_REASON_NONE;
+  }
+  if (!algorithm->state(&spec->shape, &reading, now_ms, known ? &state : NULL, &state)) {
     int result = mdb_del(txn, store->env->dbi, &name, NULL);
     return result == MDB_NOTFOUND ? 0 : result;
   }
@@ -168,13 +178,18 @@ static int lmdb_full(spile_call *call, const lmdb_found *found) {
   if (!found->fits)
     return SPILE_OK; /* a denial stands; what it would have corrected is corrected later */
   uint64_t fresh = found->absent & found->charged;
+  /* A log that is known already grows, and needs room too. */
+  for (size_t i = 0; i < call->n && fresh == 0; i++) {
+    if ((found->charged >> i & 1) != 0 && spile__algorithm_get(call->items[i].spec->algorithm)->log)
+      fresh = UINT64_C(1) << i;
+  }
   if (fresh == 0)
     return spile__store_fail(call->error, SPILE_EUNAVAILABLE, SPILE_REASON_LOCKED,
                              "a process that is stopped while it reads holds the free pages of the LMDB map; let it go "
                              "on or end it, or open with a larger map_size");
   call->full_item = (size_t)__builtin_ctzll(fresh);
   return spile__store_fail(call->error, SPILE_EFULL, SPILE_REASON_NONE,
-                           "the LMDB map has no room for a new bucket; open with a larger map_size");
+                           "the LMDB map has no room for a new bucket or a larger state; open with a larger map_size");
 }
 
 /* How many buckets a call adds. */

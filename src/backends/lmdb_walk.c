@@ -274,12 +274,12 @@ int spile__lmdb_clean(spile_store *base, spile_clean_what what, int64_t now_ms, 
 
 typedef struct each_entry {
   spile__lmdb_key key;
-  spile__state state;
+  spile_stored stored; /* without what the key says */
 } each_entry;
 
-/* Copies the next few buckets. */
-static int each_read(spile__lmdb_store *store, const walk_rule *rule, spile__lmdb_place *place, int64_t deadline_ms,
-                     each_entry *entries, size_t *count, bool *ended, spile_error *error) {
+/* Copies what is to show of the next few buckets. */
+static int each_read(spile__lmdb_store *store, const walk_rule *rule, spile__lmdb_place *place, int64_t now_ms,
+                     int64_t deadline_ms, each_entry *entries, size_t *count, bool *ended, spile_error *error) {
   *count = 0;
   *ended = false;
   spile__lmdb_view view;
@@ -299,9 +299,11 @@ static int each_read(spile__lmdb_store *store, const walk_rule *rule, spile__lmd
       break;
     }
     spile__lmdb_parts parts;
+    spile__state state;
     each_entry *entry = &entries[*count];
-    if (!walk_read(&walk, &parts, &entry->state))
+    if (!walk_read(&walk, &parts, &state))
       continue;
+    entry->stored = spile__stored_make(parts.algorithm, &state, now_ms);
     entry->key.len = walk.key.mv_size;
     memcpy(entry->key.bytes, walk.key.mv_data, walk.key.mv_size);
     *count += 1;
@@ -312,10 +314,10 @@ static int each_read(spile__lmdb_store *store, const walk_rule *rule, spile__lmd
   return failed == 0 ? SPILE_OK : spile__lmdb_fail(error, failed, "read what is stored in LMDB");
 }
 
-static bool each_show(const each_entry *entry, int64_t now_ms, spile_visitor *visit, void *user) {
+static bool each_show(const each_entry *entry, spile_visitor *visit, void *user) {
   spile__lmdb_parts parts;
   (void)spile__lmdb_key_split(&parts, entry->key.bytes, entry->key.len);
-  spile_stored stored = spile__stored_make(parts.algorithm, &entry->state, now_ms);
+  spile_stored stored = entry->stored;
   stored.key = parts.key;
   stored.key_len = parts.key_len;
   stored.name = (const char *)parts.name;
@@ -344,11 +346,11 @@ int spile__lmdb_each(spile_store *base, int64_t now_ms, int64_t timeout_ms, spil
   while (result == SPILE_OK && !ended) {
     size_t count;
     int64_t deadline_ms = outside->monotonic_ms(outside->user) + timeout_ms;
-    result = each_read(store, &rule, &place, deadline_ms, entries, &count, &ended, error);
     int64_t at_ms = now_ms != SPILE_STORE_TIME ? now_ms : outside->realtime_ms(outside->user);
+    result = each_read(store, &rule, &place, at_ms, deadline_ms, entries, &count, &ended, error);
     bool more = result == SPILE_OK;
     for (size_t i = 0; i < count && more; i++)
-      more = each_show(&entries[i], at_ms, visit, user);
+      more = each_show(&entries[i], visit, user);
     ended = ended || !more;
   }
   (void)outside->allocate(outside->allocate_user, entries, 0);

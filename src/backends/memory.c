@@ -76,8 +76,9 @@ static int no_limit(memory_store *memory, spile_call *call, size_t item) {
  * @param spare  a line that is there for it, or NO_LINE: one is taken if need be
  * @return false: there is no room for the state, and the entry is still locked
  */
-static bool entry_write(memory_table *table, memory_entry *entry, uint64_t word, const memory_limit *limit,
-                        const spile_reading *after, int64_t now_ms, const spile__state *old, uint32_t spare) {
+SPILE__OUT_OF_LINE static bool entry_write(memory_table *table, memory_entry *entry, uint64_t word,
+                                           const memory_limit *limit, const spile_reading *after, int64_t now_ms,
+                                           const spile__state *old, uint32_t spare) {
   spile__state state;
   if (!limit->algorithm->state(&limit->spec.shape, after, now_ms, old, &state)) {
     spile__memory_unlock_with(table, entry, word, limit, NULL, spare);
@@ -95,8 +96,8 @@ static bool entry_write(memory_table *table, memory_entry *entry, uint64_t word,
 typedef enum entry_done { ENTRY_DONE, ENTRY_AGAIN, ENTRY_NO_ROOM, ENTRY_NOT } entry_done;
 
 /* The general form under the lock: any algorithm, any shape. @return ENTRY_AGAIN: the entry has changed, look again */
-static entry_done entry_take(memory_table *table, memory_entry *entry, uint64_t word, const memory_probe *probe,
-                             spile_item *item, int64_t now_ms) {
+SPILE__OUT_OF_LINE static entry_done entry_take(memory_table *table, memory_entry *entry, uint64_t word,
+                                                const memory_probe *probe, spile_item *item, int64_t now_ms) {
   if (!spile__memory_lock(entry, word))
     return ENTRY_AGAIN;
   const spile__algorithm *algorithm = probe->limit->algorithm;
@@ -118,8 +119,8 @@ static entry_done entry_take(memory_table *table, memory_entry *entry, uint64_t 
 }
 
 /* Reads an entry without a lock. @return false: the entry has changed meanwhile, look again */
-static bool entry_peek(const memory_table *table, memory_entry *entry, uint64_t word, spile_item *item, int64_t now_ms,
-                       bool *rewrite) {
+SPILE__OUT_OF_LINE static bool entry_peek(const memory_table *table, memory_entry *entry, uint64_t word,
+                                          spile_item *item, int64_t now_ms, bool *rewrite) {
   spile__state state;
   spile__memory_state(table, entry, word, &state);
   *rewrite = spile__item_read(item, &state, now_ms);
@@ -317,8 +318,12 @@ static void vector_decide(memory_store *memory, memory_vector *vector, spile_cal
     spile_reading after = item->reading;
     if (fit)
       limit->algorithm->charge(&item->spec->shape, &after, item->cost);
-    (void)entry_write(&memory->table, vector->entries[i], vector->words[i], limit, &after, now_ms, NULL,
-                      vector->spares[i]);
+    spile__state old;
+    bool needs_old = limit->algorithm->log && !vector->fresh[i];
+    if (needs_old)
+      spile__memory_state(&memory->table, vector->entries[i], vector->words[i], &old);
+    (void)entry_write(&memory->table, vector->entries[i], vector->words[i], limit, &after, now_ms,
+                      needs_old ? &old : NULL, vector->spares[i]);
     vector->held[j--] = vector->held[--vector->held_count];
   }
   vector_release(memory, vector);

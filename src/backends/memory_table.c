@@ -355,11 +355,6 @@ static inline uint64_t word_next_generation(uint64_t word) {
   return generation << WORD_GENERATION_SHIFT;
 }
 
-/* How many numbers a state has. */
-static size_t state_numbers(const memory_limit *limit) {
-  return limit->algorithm->numbers;
-}
-
 static size_t lines_of(size_t numbers) {
   return (numbers + LINE_WORDS - 1) / LINE_WORDS;
 }
@@ -373,7 +368,7 @@ bool spile__memory_needs_line(const memory_entry *entry, const memory_limit *lim
   if (!limit->lines || limit->algorithm->pack(state, &packed))
     return false;
   uint64_t rest = atomic_load_explicit(&entry->rest, memory_order_relaxed);
-  return lines_of(state_numbers(limit)) > lines_of(rest_numbers(rest));
+  return lines_of(spile__state_numbers(limit->algorithm, state)) > lines_of(rest_numbers(rest));
 }
 
 /*
@@ -420,7 +415,7 @@ static uint64_t rest_make(memory_table *table, uint64_t old, const memory_limit 
     spile__memory_line_give(table, spare);
     return rest;
   }
-  size_t n = state_numbers(limit);
+  size_t n = spile__state_numbers(limit->algorithm, state);
   bool wants_spare = lines_of(n) > lines_of(rest_numbers(old));
   uint32_t left = lines_write(&table->states, &line, spare, state->numbers, n);
   if (left != NO_LINE) {
@@ -464,6 +459,7 @@ static void state_load(const memory_table *table, const memory_limit *limit, uin
   uint32_t line = (uint32_t)rest;
   out->shape = limit->spec.shape;
   n = n < max ? n : max;
+  out->n = n;
   for (size_t i = 0; i < n; line = atomic_load_explicit(&pool->lines[line].next, memory_order_acquire)) {
     if (line >= pool->count) {
       while (i < n)

@@ -13,13 +13,15 @@ const spile__algorithm *spile__algorithm_get(spile_algorithm algorithm) {
     return &spile__fixed_window;
   case SPILE_SLIDING_WINDOW:
     return &spile__sliding_window;
+  case SPILE_SLIDING_LOG:
+    return &spile__sliding_log;
   }
   return NULL;
 }
 
 bool spile__algorithm_find(const char *word, size_t len, spile_algorithm *out) {
   static const spile_algorithm all[] = {SPILE_TOKEN_BUCKET, SPILE_LEAKY_BUCKET, SPILE_FIXED_WINDOW,
-                                        SPILE_SLIDING_WINDOW};
+                                        SPILE_SLIDING_WINDOW, SPILE_SLIDING_LOG};
   for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
     const char *name = spile__algorithm_get(all[i])->name;
     if (strlen(name) == len && memcmp(name, word, len) == 0) {

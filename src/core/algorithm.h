@@ -12,9 +12,13 @@
 
 #include <spile/sys/store.h>
 
+/* The most entries of a log, and the largest capacity that it may have. */
+#define SPILE__LOG_MAX 1000
+
 /* What is stored about a bucket: the shape it was written under, and the algorithm's own numbers. */
 typedef struct spile__state {
   spile_shape shape;
+  size_t n; /* of the numbers, where the algorithm does not say how many they are */
   union {
     struct {
       int64_t full_at_ms; /* the bucket is full at full_at_ms + rem/N */
@@ -29,7 +33,8 @@ typedef struct spile__state {
       int64_t count;    /* tokens this window has given … */
       int64_t before;   /* … and the one before it; not both 0 in a state that is stored */
     } sliding;
-    int64_t numbers[3]; /* the same, for who only keeps them */
+    int64_t log[SPILE__LOG_MAX];     /* entries, oldest first; see sliding_log.c */
+    int64_t numbers[SPILE__LOG_MAX]; /* the same, for who only keeps them */
   };
 } spile__state;
 
@@ -48,7 +53,8 @@ typedef struct spile__algorithm {
   bool instant;     /* the state is state.bucket, one instant, and decides as bucket.h does */
   bool window;      /* the limit is so many tokens in a window of time: capacity and period_ms, and no rate */
   size_t values;    /* of a reading, 1 or more: how many a server sends */
-  size_t numbers;   /* of a state, 1 or more */
+  size_t numbers;   /* of a state; 0: as many as it says */
+  bool log;         /* a new state is made of the old one and the reading */
 
   /*
    * Makes the shape of a limit from its numbers as written, and checks every bound.
@@ -77,6 +83,7 @@ typedef struct spile__algorithm {
 
   /*
    * The state of a reading at now_ms, charged or not. `old`: the state it was read from, NULL for none; may be `out`.
+   * Where `log` is false it is not asked for, and may be NULL always.
    * @return false when it equals an absent one, so that it need not be stored
    */
   bool (*state)(const spile_shape *shape, const spile_reading *reading, int64_t now_ms, const spile__state *old,
@@ -109,6 +116,18 @@ extern const spile__algorithm spile__token_bucket;
 extern const spile__algorithm spile__leaky_bucket;
 extern const spile__algorithm spile__fixed_window;
 extern const spile__algorithm spile__sliding_window;
+extern const spile__algorithm spile__sliding_log;
+
+/* An entry of a log: the instant above ten bits of tokens. */
+#define SPILE__LOG_TOKENS_BITS 10
+static inline int64_t spile__log_entry(int64_t at_ms, int64_t tokens) {
+  return at_ms * (1 << SPILE__LOG_TOKENS_BITS) + tokens;
+}
+
+/* How many numbers a state has. */
+static inline size_t spile__state_numbers(const spile__algorithm *algorithm, const spile__state *state) {
+  return algorithm->numbers > 0 ? algorithm->numbers : state->n;
+}
 
 /* The table of an algorithm, or NULL for a number that is none. */
 const spile__algorithm *spile__algorithm_get(spile_algorithm algorithm);

@@ -234,7 +234,7 @@ static int word_parse(limit_parser *parser, const char *start, const char *value
 }
 
 /* The words that spile__algorithm_find knows. */
-#define ALGORITHMS "token_bucket, leaky_bucket, fixed_window and sliding_window"
+#define ALGORITHMS "token_bucket, leaky_bucket, fixed_window, sliding_window and sliding_log"
 
 static int option_parse(limit_parser *parser, spile__limit_text *out) {
   const char *start = parser->at;

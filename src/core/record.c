@@ -11,7 +11,8 @@
  *  24  period_ms    8 bytes
  *  32  debt         8 bytes
  *  40  numbers      8 bytes each, the algorithm's own; token_bucket and leaky_bucket: full_at_ms and rem;
- *                fixed_window: start_ms and count; sliding_window: start_ms, count, and before
+ *                fixed_window: start_ms and count; sliding_window: start_ms, count, and before;
+ *                sliding_log: its entries, each an instant above ten bits of tokens
  *
  * The checksum covers the key, so a record that turns up under another key does not pass for its own. It finds damage,
  * not malice. A later version begins with another first byte.
@@ -58,7 +59,7 @@ size_t spile__record_encode(unsigned char *out, spile_algorithm algorithm, const
   put64(out + 16, state->shape.refill);
   put64(out + 24, state->shape.period_ms);
   put64(out + 32, state->shape.debt);
-  size_t numbers = spile__algorithm_get(algorithm)->numbers;
+  size_t numbers = spile__state_numbers(spile__algorithm_get(algorithm), state);
   for (size_t i = 0; i < numbers; i++)
     put64(out + RECORD_HEAD_LEN + 8 * i, state->numbers[i]);
   size_t len = RECORD_HEAD_LEN + 8 * numbers;
@@ -91,8 +92,9 @@ spile_reason spile__record_decode(const void *record, size_t record_len, spile_a
                              .debt = get64(bytes + 32)};
   const spile__algorithm *table = spile__algorithm_get(algorithm);
   size_t numbers = (record_len - RECORD_HEAD_LEN) / 8;
-  if (numbers != table->numbers)
+  if (table->numbers > 0 && numbers != table->numbers)
     return SPILE_REASON_CORRUPT;
+  out->n = numbers;
   for (size_t i = 0; i < numbers; i++)
     out->numbers[i] = get64(bytes + RECORD_HEAD_LEN + 8 * i);
   if (!table->shape_valid(&out->shape) || !table->state_valid(out))

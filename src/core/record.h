@@ -8,7 +8,7 @@
 #include "core/algorithm.h"
 
 /* Room for the record of any algorithm of this version. */
-#define SPILE__RECORD_LEN_MAX 64
+#define SPILE__RECORD_LEN_MAX (40 + 8 * SPILE__LOG_MAX)
 
 /* Writes the record of a state stored under `key`. @return its length */
 size_t spile__record_encode(unsigned char *out, spile_algorithm algorithm, const spile__state *state, const void *key,

@@ -57,6 +57,8 @@ typedef struct spile_spec {
  *   fixed_window                 the tokens this window has given, 0 to capacity; the ms until it ends, 1 to its length
  *                                and 1000 more
  *   sliding_window               the tokens the window before has given, 0 to capacity; the other two as above
+ *   sliding_log                  the tokens that count, 0 to capacity; the ms until the item's cost fits, 0 when it
+ * does; the ms until nothing counts, 0 when nothing does: both at most window + 1000
  */
 typedef struct spile_reading {
   int64_t values[4];
