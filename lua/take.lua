@@ -13,6 +13,10 @@
 -- A window has the shape 'fcapacity:window', and the value is its shape, '=' and its state:
 --   f  fixed_window     'count'
 --   w  sliding_window   'count:before'
+--   e  sliding_log      two bytes and eight for each entry, oldest first: its instant in six bytes and, in two, how many
+--                       tokens were taken up to and with it; the first two are how many were taken before. These counts
+--                       go round at 2^16, so what was taken between two entries is their difference, and nothing needs
+--                       to be added up.
 --
 -- KEYS: one a bucket, none twice.
 -- ARGV: four a bucket: its shape as text, the cost c*P, the room (capacity - c)*P, and N; of a window the cost c, the
@@ -305,6 +309,179 @@ windows.w = {
     elseif reading[1] > 0 then
       return format('0:%d', reading[1]), now_ms + reading[3]
     end
+  end,
+}
+
+local to_bytes, from_bytes = struct.pack, struct.unpack
+
+-- The instant of entry i of a log's state and the count up to it.
+local function log_entry(state, i)
+  local at_ms, taken = from_bytes('>I6I2', state, 8 * i - 5)
+  return at_ms, taken
+end
+
+-- The first of the entries i to n for which it holds, which it does for all that follow; n + 1 where it does for none.
+local function log_search(i, n, holds)
+  local beyond = n + 1
+  while i < beyond do
+    local middle = floor((i + beyond) / 2)
+    if holds(middle) then
+      beyond = middle
+    else
+      i = middle + 1
+    end
+  end
+  return i
+end
+
+-- What counts of a log: the state it stands in, its first entry and how many that has, and the count before it.
+local function log_view(state, first, n)
+  local taken = from_bytes('>I2', state, 1)
+  if first > 1 then
+    taken = select(2, log_entry(state, first - 1))
+  end
+  return {state = state, first = first, n = n, taken = taken}
+end
+
+-- The state of two lists, of instants and of tokens.
+local function log_make(ats_ms, tokens)
+  local pieces, taken = {to_bytes('>I2', 0)}, 0
+  for i = 1, #ats_ms do
+    taken = taken + tokens[i]
+    pieces[i + 1] = to_bytes('>I6I2', ats_ms[i], taken)
+  end
+  return table.concat(pieces)
+end
+
+-- Leaves out the entries that do not count in a window of this length.
+local function log_expire(view, W, now_ms)
+  local first = log_search(view.first, view.n, function(i)
+    return log_entry(view.state, i) > now_ms - W
+  end)
+  return log_view(view.state, first, view.n)
+end
+
+-- Entries more than the tolerance ahead become one of now, before those that are ahead within the tolerance.
+local function log_cut(view, now_ms)
+  local ats_ms, tokens, ahead_ms, ahead = {}, {}, {}, {}
+  local cut, before = 0, view.taken
+  for i = view.first, view.n do
+    local at_ms, taken = log_entry(view.state, i)
+    local own = (taken - before) % 65536
+    before = taken
+    if at_ms <= now_ms then
+      ats_ms[#ats_ms + 1], tokens[#tokens + 1] = at_ms, own
+    elseif at_ms <= now_ms + TOLERANCE_MS then
+      ahead_ms[#ahead_ms + 1], ahead[#ahead + 1] = at_ms, own
+    else
+      cut = cut + own
+    end
+  end
+  if ats_ms[#ats_ms] == now_ms then
+    tokens[#tokens] = tokens[#tokens] + cut
+  else
+    ats_ms[#ats_ms + 1], tokens[#tokens + 1] = now_ms, cut
+  end
+  for i = 1, #ahead do
+    ats_ms[#ats_ms + 1], tokens[#tokens + 1] = ahead_ms[i], ahead[i]
+  end
+  return log_view(log_make(ats_ms, tokens), 1, #ats_ms)
+end
+
+-- How many tokens count.
+local function log_used(view)
+  if view.first > view.n then
+    return 0
+  end
+  return (select(2, log_entry(view.state, view.n)) - view.taken) % 65536
+end
+
+-- The first entry up to and with which so many tokens were taken.
+local function log_entry_of(view, tokens)
+  return log_search(view.first, view.n, function(i)
+    return (select(2, log_entry(view.state, i)) - view.taken) % 65536 >= tokens
+  end)
+end
+
+-- Forgets the oldest tokens above the capacity.
+local function log_clamp(view, capacity)
+  local excess = log_used(view) - capacity
+  if excess <= 0 then
+    return view
+  end
+  local first = log_entry_of(view, excess + 1)
+  return {state = view.state, first = first, n = view.n, taken = (view.taken + excess) % 65536}
+end
+
+windows.e = {
+  beyond = function(capacity)
+    return capacity > 1000
+  end,
+  parse = function(state, capacity, W, full_at_ms)
+    local n = (#state - 2) / 8
+    if n < 1 or n > capacity or n % 1 ~= 0 then
+      return nil
+    end
+    local view = log_view(state, 1, n)
+    local used = log_used(view)
+    if used < n or used > capacity or log_entry(state, n) ~= full_at_ms - W then
+      return nil
+    end
+    return {view = view}
+  end,
+  read = function(capacity, W, old, now_ms, same, wanted)
+    local nothing = {0, 0, 0}
+    if not old then
+      return nothing, false
+    end
+    local view, rewrite = old.view, false
+    if log_entry(view.state, view.n) > now_ms + TOLERANCE_MS then
+      view, rewrite = log_cut(view, now_ms), true
+    end
+    view = log_expire(view, old.W, now_ms)
+    if view.first > view.n then
+      return nothing, false
+    end
+    if not same then
+      view, rewrite = log_clamp(log_expire(view, W, now_ms), capacity), true
+      if view.first > view.n then
+        return nothing, true
+      end
+    end
+    local used = log_used(view)
+    local wait_ms = 0
+    if used > capacity - wanted then
+      wait_ms = log_entry(view.state, log_entry_of(view, used - (capacity - wanted))) + W - now_ms
+    end
+    return {used, wait_ms, log_entry(view.state, view.n) + W - now_ms, view = view}, rewrite
+  end,
+  fits = function(reading, room)
+    return reading[1] <= room
+  end,
+  charge = function(reading, cost)
+    return {reading[1] + cost, 0, reading[3], view = reading.view, charged = cost}
+  end,
+  state = function(reading, W, now_ms)
+    local view = reading.view
+    local n, first, newest_ms, taken = 0, 1, -1, 0
+    local kept = to_bytes('>I2', 0)
+    if view then
+      n, first = view.n, view.first
+      newest_ms, taken = log_entry(view.state, n)
+      kept = to_bytes('>I2', view.taken) .. string.sub(view.state, 8 * first - 5)
+    end
+    if reading.charged then
+      taken = (taken + reading.charged) % 65536
+      if now_ms > newest_ms then
+        newest_ms = now_ms
+      else
+        kept = string.sub(kept, 1, -9)
+      end
+      kept = kept .. to_bytes('>I6I2', newest_ms, taken)
+    elseif not view then
+      return nil
+    end
+    return kept, newest_ms + W
   end,
 }
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "backends/redis.h"
+#include "core/limit.h"
 #include "redis_server.h"
 #include "redis_store.h"
 
@@ -111,6 +112,34 @@ Test(redis, redis_04_buckets_live_until_they_are_full) {
   spile_spec sixty = spec_of(60, 1, 1000);
   ASSERT_ALLOWED(store_peek(store, "0", &sixty, 0, 59999), 59);
   ASSERT_ALLOWED(store_peek(store, "0", &sixty, 0, 60000), 60);
+  store_close(store);
+  redis_server_free(server);
+}
+
+Test(redis, redis_04_windows_live_until_they_count_nothing) {
+  redis_server *server = redis_server_start();
+  spile_store *store = store_open(redis_server_unix_uri(server), true);
+  static const struct {
+    spile_algorithm algorithm;
+    const char *key;
+    int64_t least_ms; /* after a take 6,000 ms into the window */
+  } rows[] = {{SPILE_LEAKY_BUCKET, "k}:default:leaky_bucket", 1000},
+              {SPILE_FIXED_WINDOW, "k}:default:fixed_window", 54000},
+              {SPILE_SLIDING_WINDOW, "k}:default:sliding_window", 114000},
+              {SPILE_SLIDING_LOG, "k}:default:sliding_log", 60000}};
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    spile_spec spec = spec_of(60, 1, 1000);
+    spec.algorithm = rows[i].algorithm;
+    if (rows[i].algorithm != SPILE_LEAKY_BUCKET)
+      spec.shape = (spile_shape){.capacity = 60, .refill = 1, .period_ms = 60000};
+    spile__spec_finish(&spec);
+    ASSERT_ALLOWED(store_take(store, "k", &spec, 1, 666000), 59);
+    int64_t left_ms = redis_server_integer(server, "PEXPIRETIME spile-sim:rl:{%s", rows[i].key) - SHIFT_MS - 666000;
+    cr_assert(left_ms >= rows[i].least_ms && left_ms <= 2 * rows[i].least_ms + 60000, "%s: %" PRId64, rows[i].key,
+              left_ms);
+    ASSERT_ALLOWED(store_peek(store, "k", &spec, 0, 666000 + rows[i].least_ms - 1), 59);
+    ASSERT_ALLOWED(store_peek(store, "k", &spec, 0, 666000 + rows[i].least_ms), 60);
+  }
   store_close(store);
   redis_server_free(server);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "backends/redis.h"
+#include "core/limit.h"
 #include "redis_standin.h"
 #include "redis_store.h"
 
@@ -105,6 +106,59 @@ Test(redis_replies, redis_11_each_reply_has_its_reason_and_none_is_asked_twice) 
     ASSERT_ALLOWED(store_take(store, "k", &spec, 1, SPILE_STORE_TIME), 4);
     cr_expect(standin_connections(standin) == 1 + rows[i].closed, "%s: %d connections", rows[i].reply,
               standin_connections(standin));
+    store_close(store);
+    standin_stop(standin);
+  }
+}
+
+/* REDIS-06: what the script cannot say of a window is no answer. */
+Test(redis_replies, redis_06_numbers_of_windows_are_checked) {
+  static const struct {
+    spile_algorithm algorithm;
+    const char *reply; /* to a take of 2 */
+    bool good;
+  } windows[] = {
+      {SPILE_FIXED_WINDOW, "*2\r\n:3\r\n:1000", true},
+      {SPILE_FIXED_WINDOW, "*2\r\n:3\r\n:2000", true}, /* a clock a second behind */
+      {SPILE_FIXED_WINDOW, "*2\r\n:3\r\n:2001", false},
+      {SPILE_FIXED_WINDOW, "*2\r\n:3\r\n:0", false},
+      {SPILE_FIXED_WINDOW, "*2\r\n:6\r\n:1000", false},
+      {SPILE_FIXED_WINDOW, "*2\r\n:-1\r\n:1000", false},
+      {SPILE_FIXED_WINDOW, "*2\r\n:-9223372036854775808\r\n:1000", false},
+      {SPILE_FIXED_WINDOW, ":3", false},
+      {SPILE_FIXED_WINDOW, "*1\r\n:3", false},
+      {SPILE_FIXED_WINDOW, "*3\r\n:3\r\n:1000\r\n:0", false},
+      {SPILE_FIXED_WINDOW, "*2\r\n:3\r\n$-1", false},
+      {SPILE_FIXED_WINDOW, "*2\r\n:3\r\n*1\r\n:1000", false},
+      {SPILE_SLIDING_WINDOW, "*3\r\n:5\r\n:3\r\n:1", true},
+      {SPILE_SLIDING_WINDOW, "*3\r\n:6\r\n:3\r\n:1", false},
+      {SPILE_SLIDING_WINDOW, "*3\r\n:5\r\n:6\r\n:1", false},
+      {SPILE_SLIDING_WINDOW, "*3\r\n:5\r\n:3\r\n:2001", false},
+      {SPILE_SLIDING_WINDOW, "*2\r\n:5\r\n:3", false},
+      {SPILE_SLIDING_LOG, "*3\r\n:3\r\n:0\r\n:7", true},
+      {SPILE_SLIDING_LOG, "*3\r\n:4\r\n:7\r\n:7", true},
+      {SPILE_SLIDING_LOG, "*3\r\n:0\r\n:0\r\n:0", true},
+      {SPILE_SLIDING_LOG, "*3\r\n:4\r\n:0\r\n:7", false}, /* denied without a wait */
+      {SPILE_SLIDING_LOG, "*3\r\n:3\r\n:1\r\n:7", false}, /* a wait without a denial */
+      {SPILE_SLIDING_LOG, "*3\r\n:4\r\n:8\r\n:7", false},
+      {SPILE_SLIDING_LOG, "*3\r\n:0\r\n:0\r\n:7", false},
+      {SPILE_SLIDING_LOG, "*3\r\n:4\r\n:7\r\n:2001", false},
+  };
+  for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
+    spile_spec spec = spec_of(5, 5, 1000);
+    spec.algorithm = windows[i].algorithm;
+    spec.shape = (spile_shape){.capacity = 5, .refill = 1, .period_ms = 1000};
+    spile__spec_finish(&spec);
+    char bytes[128];
+    (void)snprintf(bytes, sizeof(bytes), "%s\r\n", windows[i].reply);
+    const standin_answer answers[] = {{.bytes = bytes}};
+    redis_standin *standin = standin_start(NULL, answers, 1);
+    spile_store *store = store_open(standin_uri(standin), false);
+    answer got = store_take(store, "k", &spec, 2, SPILE_STORE_TIME);
+    if (windows[i].good)
+      cr_expect(got.code > 0, "row %zu: %s", i, got.error.message);
+    else
+      cr_expect(got.code == SPILE_EUNAVAILABLE && got.error.reason == SPILE_REASON_PROTOCOL, "row %zu", i);
     store_close(store);
     standin_stop(standin);
   }

@@ -206,6 +206,70 @@ Test(take_lua, a_sliding_window_is_two_counts_and_ends_with_the_next) {
   redis_server_free(server);
 }
 
+static void assert_bytes(redis_server *server, const char *key, const char *want, size_t len) {
+  redisReply *reply = redis_server_command(server, "GET %s", key);
+  cr_assert(reply->type == REDIS_REPLY_STRING && reply->len == len && memcmp(reply->str, want, len) == 0, "%s", key);
+  freeReplyObject(reply);
+}
+
+#define ASSERT_BYTES(server, key, want) assert_bytes(server, key, want, sizeof(want) - 1)
+
+Test(take_lua, a_sliding_log_is_its_entries_and_ends_with_the_newest) {
+  redis_server *server = redis_server_start();
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "e5:60000", "2", "3", "=2", "10000000000007"), 0, 0, 0);
+  ASSERT_BYTES(server, "k",
+               "e5:60000=\0\0"
+               "\0\0\0\0\0\7\0\2");
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "e5:60000", "1", "4", "=1", "10000000000007"), 2, 0, 60000);
+  ASSERT_BYTES(server, "k",
+               "e5:60000=\0\0"
+               "\0\0\0\0\0\7\0\3");
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "e5:60000", "2", "3", "=2", "10000000000300"), 3, 0, 59707);
+  ASSERT_BYTES(server, "k",
+               "e5:60000=\0\0"
+               "\0\0\0\0\0\7\0\3"
+               "\0\0\0\0\1\x2c\0\5");
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME k"), SHIFT_MS + 300 + 60000 + 1000));
+  /* The wait is the oldest's for up to 3, the next one's for more. */
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "e5:60000", "3", "2", "=3", "10000000000300"), 5, 59707, 60000);
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "e5:60000", "0", "5", "=4", "10000000000300"), 5, 60000, 60000);
+  /* The first entry is forgotten; its count stays the count before the next. */
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "e5:60000", "1", "4", "=1", "10000000060007"), 2, 0, 293 + 60000 - 60000);
+  ASSERT_BYTES(server, "k",
+               "e5:60000=\0\3"
+               "\0\0\0\0\1\x2c\0\5"
+               "\0\0\0\0\xea\x67\0\6");
+  /* A denied take writes new numbers, without what passes them. */
+  ASSERT_NUMBERS(EVAL(server, KEYS("k"), "e2:60000", "2", "0", "=2", "10000000060007"), 2, 60000, 60000);
+  ASSERT_BYTES(server, "k",
+               "e2:60000=\0\4"
+               "\0\0\0\0\1\x2c\0\5"
+               "\0\0\0\0\xea\x67\0\6");
+  redis_server_free(server);
+}
+
+/* Counts that go round at 2^16 are what they differ by. */
+Test(take_lua, a_sliding_log_counts_on_past_its_two_bytes) {
+  redis_server *server = redis_server_start();
+  for (int64_t i = 0; i < 200; i++) {
+    char now[32];
+    (void)snprintf(now, sizeof(now), "%" PRId64, SHIFT_MS + 1000 * i);
+    ASSERT_NUMBERS(EVAL(server, KEYS("k"), "e1000:1000", "1000", "0", "=1000", now), 0, 0, 0);
+    ASSERT_NUMBERS(EVAL(server, KEYS("k"), "e1000:1000", "0", "1000", "=1", now), 1000, 1000, 1000);
+    (void)snprintf(now, sizeof(now), "%" PRId64, SHIFT_MS + 1000 * i + 999);
+    ASSERT_NUMBERS(EVAL(server, KEYS("k"), "e1000:1000", "1", "999", "=1", now), 1000, 1, 1);
+  }
+  /* While something counts all along. */
+  for (int64_t i = 0; i < 400; i++) {
+    char now[32];
+    (void)snprintf(now, sizeof(now), "%" PRId64, SHIFT_MS + 500000 + 500 * i);
+    redisReply *reply = EVAL(server, KEYS("l"), "e1000:1000", "500", "500", "=500", now);
+    cr_assert(reply->type == REDIS_REPLY_ARRAY && reply->element[0]->integer == (i == 0 ? 0 : 500), "step %" PRId64, i);
+    freeReplyObject(reply);
+  }
+  redis_server_free(server);
+}
+
 /* A value of another algorithm, numbers out of bounds, and what nobody writes. */
 static const struct {
   const char *shape;
@@ -240,6 +304,15 @@ static const struct {
     {"w5:1000", "w50039995860:60000=1:1", "FOREIGN "},
     {"w5:1000", "f5:1000=1", "VERSION "},
     {"w5:1000", "5:1:1000:", "FOREIGN "},
+    {"e5:1000", "e5:1000=", "FOREIGN "},
+    {"e5:1000", "e5:1000=12", "FOREIGN "},
+    {"e5:1000", "e5:1000=1234567", "FOREIGN "},
+    {"e5:1000", "e5:1000=123456789", "FOREIGN "},
+    {"e5:1000", "e5:1000=1234567890", "FOREIGN "},
+    {"e5:1000", "e5:1000=12345678901", "FOREIGN "},
+    {"e5:1000", "e1001:1000=1234567890", "FOREIGN "},
+    {"e5:1000", "5:1:1000:", "FOREIGN "},
+    {"e5:1000", "w5:1000=1:1", "VERSION "},
     {"w5:1000", "w5:1000=1:1", "FOREIGN ", true},
     {"f5:1000", "f5:1000=1", "FOREIGN ", true},
 };
@@ -295,6 +368,7 @@ Test(take_lua, redis_02_wrong_arguments_of_a_window_write_nothing) {
       {"f5:315360000001", "1", "4", "=1"},
       {"f9007199254740992:1", "1", "9007199254740991", "=1"},
       {"g5:1000", "1", "4", "=1"},
+      {"e1001:1000", "1", "1000", "=1"},
       {"w50039995860:60000", "1", "50039995859", "=1"},
   };
   for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -311,6 +385,10 @@ Test(take_lua, windows_end_on_the_servers_clock) {
   assert_first(EVAL(server, KEYS("f"), "f5:315360000000", "1", "4", "=1"), 0);
   assert_first(EVAL(server, KEYS("f"), "f5:315360000000", "1", "4", "=1"), 1);
   cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME f") % INT64_C(315360000000), 1000));
+  assert_first(EVAL(server, KEYS("e"), "e5:315360000000", "1", "4", "=1"), 0);
+  assert_first(EVAL(server, KEYS("e"), "e5:315360000000", "1", "4", "=1"), 1);
+  int64_t left_ms = redis_server_integer(server, "PTTL e");
+  cr_assert(left_ms > INT64_C(315360000000) && left_ms <= INT64_C(315360001000), "%" PRId64, left_ms);
   assert_first(EVAL(server, KEYS("w"), "w5:315360000000", "1", "4", "=1"), 0);
   redisReply *reply = EVAL(server, KEYS("w"), "w5:315360000000", "1", "4", "=1");
   cr_assert(reply->type == REDIS_REPLY_ARRAY && reply->elements == 3);

@@ -134,10 +134,11 @@ static void take_make(const spile__redis_store *store, spile__redis_buffer *scra
     SPILE__ASSERT(cost <= shape->capacity);
     scratch_shape(scratch, command, call->items[i].spec);
     if (spile__algorithm_get(call->items[i].spec->algorithm)->window) {
+      /* A cost above the capacity has no wait, and none is asked for. */
       int64_t wanted = call->items[i].cost;
       scratch_number(scratch, command, cost);
       scratch_number(scratch, command, shape->capacity - cost);
-      scratch_number_after(scratch, command, "=", wanted < shape->capacity ? wanted : shape->capacity);
+      scratch_number_after(scratch, command, "=", wanted <= shape->capacity ? wanted : 0);
       continue;
     }
     scratch_number(scratch, command, cost * shape->period_ms);

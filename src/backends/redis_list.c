@@ -19,10 +19,14 @@
 /* Names of others may match the pattern as well and be longer than ours, up to a point. */
 static const spile__redis_bounds page_bounds = {
     .bulk_max = 65536, .elements_max = 65536, .total_max = 16 * 1024 * 1024};
-static const spile__redis_bounds value_bounds = {.bulk_max = 1024, .elements_max = 0, .total_max = 8192};
+static const spile__redis_bounds value_bounds = {.bulk_max = 9216, .elements_max = 0, .total_max = 10240};
 
 /* A value longer than this is not a bucket. */
 #define VALUE_LEN_MAX 127
+
+/* But for a log: a shape, two bytes, and its entries. */
+#define LOG_ENTRY_LEN 8
+#define LOG_VALUE_LEN_MAX (64 + 2 + LOG_ENTRY_LEN * SPILE__LOG_MAX)
 
 /* How many keys one command or one pipeline names. */
 #define BATCH_MAX 128
@@ -236,18 +240,60 @@ static bool window_parse(const char *at, const char *end, spile_algorithm algori
   return true;
 }
 
+/*
+ * Reads what stands behind the mark of a log: "capacity:window=", and the state as lua/take.lua tells. Its instants are
+ * those of the call's clock, so not shifted.
+ */
+static bool log_parse(const char *at, const char *end, spile__state *out) {
+  const unsigned char *state = memchr(at, '=', (size_t)(end - at));
+  const char *colon = state != NULL ? memchr(at, ':', (size_t)((const char *)state - at)) : NULL;
+  char text[2][24] = {{0}};
+  int64_t numbers[2];
+  if (colon == NULL || colon - at >= 24 || (const char *)state - colon > 24)
+    return false;
+  memcpy(text[0], at, (size_t)(colon - at));
+  memcpy(text[1], colon + 1, (size_t)((const char *)state - colon - 1));
+  if (!spile__number_parse(text[0], 1, INT64_MAX, &numbers[0]) ||
+      !spile__number_parse(text[1], 1, INT64_MAX, &numbers[1]))
+    return false;
+  out->shape = (spile_shape){.capacity = numbers[0], .refill = 1, .period_ms = numbers[1]};
+  state++;
+  size_t len = (size_t)((const unsigned char *)end - state);
+  if (len < 2 + LOG_ENTRY_LEN || (len - 2) % LOG_ENTRY_LEN != 0 || (len - 2) / LOG_ENTRY_LEN > SPILE__LOG_MAX)
+    return false;
+  out->n = (len - 2) / LOG_ENTRY_LEN;
+  unsigned taken = (unsigned)state[0] << 8 | state[1];
+  for (size_t i = 0; i < out->n; i++) {
+    const unsigned char *entry = state + 2 + LOG_ENTRY_LEN * i;
+    int64_t at_ms = 0;
+    for (int j = 0; j < 6; j++)
+      at_ms = at_ms << 8 | entry[j];
+    unsigned now_taken = (unsigned)entry[6] << 8 | entry[7];
+    unsigned tokens = (now_taken - taken) & 0xffff;
+    if (tokens > SPILE__LOG_MAX)
+      return false;
+    out->log[i] = spile__log_entry(at_ms, tokens);
+    taken = now_taken;
+  }
+  return true;
+}
+
 /* Reads the value of a bucket of this algorithm that is full at full_at_ms. @return false when it is none */
 static bool value_parse(const redisReply *reply, spile_algorithm algorithm, int64_t full_at_ms, spile__state *out) {
   const spile__algorithm *table = spile__algorithm_get(algorithm);
   size_t mark_len = strlen(table->mark);
-  if (reply->type != REDIS_REPLY_STRING || reply->len > VALUE_LEN_MAX || reply->len <= mark_len ||
+  size_t len_max = table->log ? LOG_VALUE_LEN_MAX : VALUE_LEN_MAX;
+  if (reply->type != REDIS_REPLY_STRING || reply->len > len_max || reply->len <= mark_len ||
       memcmp(reply->str, table->mark, mark_len) != 0)
     return false;
   const char *at = reply->str + mark_len;
   const char *end = reply->str + reply->len;
   out->bucket.full_at_ms = full_at_ms;
-  bool read = table->instant ? instant_parse(at, end, out) : window_parse(at, end, algorithm, full_at_ms, out);
-  return read && table->shape_valid(&out->shape) && table->state_valid(out);
+  bool read = table->instant ? instant_parse(at, end, out)
+              : table->log   ? log_parse(at, end, out)
+                             : window_parse(at, end, algorithm, full_at_ms, out);
+  return read && table->shape_valid(&out->shape) && table->state_valid(out) &&
+         (!table->log || table->full_at_ms(out) == full_at_ms);
 }
 
 /*
@@ -275,6 +321,13 @@ static bool stored_fill(const spile__redis_key *key, redisReply **replies, int64
   return true;
 }
 
+/* Whether a name may be that of a log, whose values are long. */
+static bool name_is_log(const redisReply *name) {
+  const char *word = spile__algorithm_get(SPILE_SLIDING_LOG)->name;
+  size_t len = strlen(word);
+  return name->len > len && memcmp(name->str + name->len - len, word, len) == 0;
+}
+
 /* Asks for value, expiry and time to live of n keys at once. */
 static int batch_read(spile__redis_store *store, redisReply **keys, size_t n, int64_t timeout_ms, redisReply **replies,
                       spile_error *error) {
@@ -287,8 +340,9 @@ static int batch_read(spile__redis_store *store, redisReply **keys, size_t n, in
   link->out.len = 0;
   for (size_t i = 0; i < n && made; i++) {
     /* Not GET: what lies under a name of ours may be somebody's large value. */
-    made = spile__redis_command(link->env, &link->out, 4, (const char *[]){"GETRANGE", keys[i]->str, "0", "127"},
-                                (size_t[]){8, keys[i]->len, 1, 3}) &&
+    const char *last = name_is_log(keys[i]) ? "8191" : "127";
+    made = spile__redis_command(link->env, &link->out, 4, (const char *[]){"GETRANGE", keys[i]->str, "0", last},
+                                (size_t[]){8, keys[i]->len, 1, strlen(last)}) &&
            spile__redis_command(link->env, &link->out, 2, (const char *[]){"PEXPIRETIME", keys[i]->str},
                                 (size_t[]){11, keys[i]->len}) &&
            spile__redis_command(link->env, &link->out, 2, (const char *[]){"PTTL", keys[i]->str},
