@@ -361,6 +361,58 @@ void conformance_core_15_weighs_the_window_before(const store_fixture *fixture) 
   rig_stop(&r);
 }
 
+void conformance_core_16_forgets_each_take_by_itself(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *a = limit_of("2/m,sliding_log,name=a");
+  TAKE_ALLOWED(0, a, "k", 1, 1);
+  TAKE_ALLOWED(10000, a, "k", 1, 0);
+  TAKE_DENIED(20000, a, "k", 1, 0, 40000);
+  TAKE_DENIED(20000, a, "k", 2, 0, 50000);
+  TAKE_DENIED(59999, a, "k", 1, 0, 1);
+  TAKE_ALLOWED(60000, a, "k", 1, 0);
+  TAKE_NEVER(60000, a, "k", 3, 0);
+
+  spile_limit *b = limit_of("5/s,sliding_log,name=b");
+  for (int64_t i = 4; i >= 0; i--)
+    TAKE_ALLOWED(7, b, "k", 1, i);
+  for (int i = 0; i < 5; i++)
+    TAKE_DENIED(7, b, "k", 1, 0, 1000);
+  TAKE_ALLOWED(1007, b, "k", 5, 0);
+
+  spile_limit *c = limit_of("10/m,sliding_log,name=c");
+  for (int64_t i = 9; i >= 0; i--)
+    TAKE_ALLOWED(0, c, "k", 1, i);
+  for (int64_t t = 100; t < 60000; t += 100)
+    TAKE_DENIED(t, c, "k", 1, 0, 60000 - t);
+  TAKE_ALLOWED(60000, c, "k", 1, 9);
+  spile_limit_unref(a);
+  spile_limit_unref(b);
+  spile_limit_unref(c);
+  rig_stop(&r);
+}
+
+/* A log at its largest: it grows by one entry each, ends exactly, and shrinks as they are forgotten. */
+void conformance_remembers_a_thousand_takes(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_of("1000/m,sliding_log");
+  for (int64_t i = 0; i < 1000; i++)
+    TAKE_ALLOWED(1000000 + 10 * i, limit, "k", 1, 999 - i);
+  TAKE_DENIED(1010000, limit, "k", 1, 0, 50000);
+  TAKE_DENIED(1010000, limit, "k", 500, 0, 54990);
+  TAKE_DENIED(1059999, limit, "k", 1, 0, 1);
+  for (int64_t i = 0; i < 1000; i++)
+    TAKE_ALLOWED(1060000 + 10 * i, limit, "k", 1, 0);
+  TAKE_DENIED(1070000, limit, "k", 1000, 0, 59990);
+  spile_limit *small = limit_of("3/m,sliding_log");
+  TAKE_DENIED(1070000, small, "k", 1, 0, 59970);
+  TAKE_ALLOWED(1129970, small, "k", 1, 0);
+  TAKE_DENIED(1129970, small, "k", 3, 0, 60000);
+  PEEK_ALLOWED(1129990, small, "k", 2, 2);
+  spile_limit_unref(limit);
+  spile_limit_unref(small);
+  rig_stop(&r);
+}
+
 void conformance_core_17_drains_a_leaky_bucket_while_hits_come_in(const store_fixture *fixture) {
   rig r = rig_start(fixture);
   spile_limit *limit = limit_of("1/3s,leaky_bucket,capacity=10");
@@ -838,6 +890,7 @@ static const struct {
     {"leaky_bucket", "1/h,leaky_bucket,capacity=100", INT64_C(360000000)},
     {"fixed_window", "100/h,fixed_window", 3600000},
     {"sliding_window", "100/h,sliding_window", 7200000},
+    {"sliding_log", "100/h,sliding_log", 3600000},
 };
 
 #define HUNDREDS (sizeof(hundreds) / sizeof(hundreds[0]))
@@ -995,7 +1048,7 @@ void conformance_decides_every_algorithm_on_its_own_clock(const store_fixture *f
   spile_limiter *limiter = open_at(uri, NULL, NULL);
   /* Windows so long that none ends during the test. */
   static const char *const slow[] = {"1/365d,leaky_bucket,capacity=10", "10/3650d,fixed_window",
-                                     "10/3650d,sliding_window"};
+                                     "10/3650d,sliding_window", "10/3650d,sliding_log"};
   for (size_t i = 0; i < sizeof(slow) / sizeof(slow[0]); i++) {
     spile_limit *limit = limit_of(slow[i]);
     spile_decision d;
@@ -1007,7 +1060,8 @@ void conformance_decides_every_algorithm_on_its_own_clock(const store_fixture *f
     spile_limit_unref(limit);
   }
   /* Windows of 20 ms, really waited for. */
-  static const char *const texts[] = {"2/20ms,fixed_window,name=fast", "2/20ms,sliding_window,name=fast"};
+  static const char *const texts[] = {"2/20ms,fixed_window,name=fast", "2/20ms,sliding_window,name=fast",
+                                      "2/20ms,sliding_log,name=fast"};
   for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
     spile_limit *limit = limit_of(texts[i]);
     spile_decision d;

@@ -39,6 +39,8 @@ typedef struct store_fixture {
   X(core_13_takes_from_several_limits_all_or_nothing)          \
   X(core_14_begins_each_window_anew)                           \
   X(core_15_weighs_the_window_before)                          \
+  X(core_16_forgets_each_take_by_itself)                       \
+  X(remembers_a_thousand_takes)                                \
   X(core_17_drains_a_leaky_bucket_while_hits_come_in)          \
   X(core_18_counts_beyond_32_bits)                             \
   X(core_19_peeks_without_leaving_a_trace)                     \

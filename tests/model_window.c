@@ -6,10 +6,11 @@
  *   fixed_window     what was taken in the window [i·W, (i + 1)·W) of the instant
  *   sliding_window   that, and W − e parts of what was taken in the window before, e ms into this one
  *
+ *   sliding_log      what was taken in the W ms up to the instant, which itself belongs to them
+ *
  * The clock rule and changes of the limit move what was taken to other times, so that the sums then come out right.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "model.h"
 
@@ -22,6 +23,8 @@ bool model_is_window(const model_limit *limit) {
 }
 
 bool model_window_bounds(const model_limit *limit) {
+  if (limit->algorithm == SPILE_SLIDING_LOG && limit->capacity > 1000)
+    return false;
   if (limit->capacity < 1 || limit->period_ms < 1 || limit->period_ms > TEN_YEARS_MS)
     return false;
   model_int most =
@@ -45,6 +48,8 @@ static int64_t decided_at(const model_log *log, int64_t now_ms) {
 
 /* How much an event counts at an instant, in 1/W of a token. */
 static model_int weight(const model_limit *limit, int64_t event_ms, int64_t at_ms) {
+  if (limit->algorithm == SPILE_SLIDING_LOG)
+    return event_ms > at_ms - limit->period_ms ? limit->period_ms : 0;
   int64_t ago_ms = window_of(limit, at_ms) - window_of(limit, event_ms);
   if (ago_ms == 0)
     return limit->period_ms;
@@ -99,8 +104,26 @@ static void move(const model_limit *limit, model_log *log, int64_t last_ms, int6
   add(log, at_ms, sums[1] < most ? sums[1] : most);
 }
 
+/* What was taken more than the tolerance ahead was taken now; the log stays in order. */
+static bool cut_log(model_log *log, int64_t now_ms) {
+  bool moved = false;
+  for (size_t i = 0; i < log->n; i++) {
+    if (log->events[i].at_ms <= now_ms + TOLERANCE_MS)
+      continue;
+    moved = true;
+    __typeof__(log->events[0]) event = {now_ms, log->events[i].tokens};
+    size_t j = i;
+    for (; j > 0 && log->events[j - 1].at_ms > now_ms; j--)
+      log->events[j] = log->events[j - 1];
+    log->events[j] = event;
+  }
+  return moved;
+}
+
 /* A window that begins more than the tolerance ahead: what was taken in it was taken now. */
 static bool cut(const model_limit *limit, model_log *log, int64_t now_ms) {
+  if (limit->algorithm == SPILE_SLIDING_LOG)
+    return cut_log(log, now_ms);
   if (log->n == 0 || log->reached_ms <= now_ms + TOLERANCE_MS)
     return false;
   move(limit, log, log->reached_ms, now_ms, window_of(limit, now_ms) - 1, INT64_MAX);
@@ -108,8 +131,27 @@ static bool cut(const model_limit *limit, model_log *log, int64_t now_ms) {
   return true;
 }
 
-/* Under another limit: what this window gave was given at the instant of the decision, the rest just before. */
+/*
+ * Under another limit: what this window gave was given at the instant of the decision, the rest just before. Of a log
+ * the last `capacity` tokens are kept.
+ */
 static void change(const model_limit *old, const model_limit *limit, model_log *log, int64_t now_ms) {
+  if (limit->algorithm == SPILE_SLIDING_LOG) {
+    prune(limit, log, now_ms);
+    int64_t left = limit->capacity;
+    for (size_t i = log->n; i-- > 0;) {
+      int64_t kept = log->events[i].tokens < left ? log->events[i].tokens : left;
+      log->events[i].tokens = kept;
+      left -= kept;
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < log->n; i++) {
+      if (log->events[i].tokens > 0)
+        log->events[n++] = log->events[i];
+    }
+    log->n = n;
+    return;
+  }
   int64_t at_ms = decided_at(log, now_ms);
   move(old, log, window_of(old, at_ms), at_ms, window_of(limit, at_ms) - 1, limit->capacity);
   log->reached_ms = window_of(limit, at_ms);
@@ -158,9 +200,12 @@ bool model_window_fits(const model_item *item, int64_t now_ms) {
 }
 
 static void charge(model_item *item, int64_t now_ms) {
+  const model_log *log = item->log;
   int64_t at_ms = decided_at(item->log, now_ms);
+  if (item->limit.algorithm == SPILE_SLIDING_LOG && log->n > 0 && log->events[log->n - 1].at_ms > at_ms)
+    at_ms = log->events[log->n - 1].at_ms;
   add(item->log, at_ms, (int64_t)item->cost);
-  item->log->reached_ms = window_of(&item->limit, at_ms);
+  item->log->reached_ms = item->limit.algorithm == SPILE_SLIDING_LOG ? 0 : window_of(&item->limit, at_ms);
 }
 
 void model_window_answer(const model_item *item, bool charged, int64_t now_ms, model_answer *out) {
@@ -192,7 +237,8 @@ void model_window_write(const model_item *item, bool charged, int64_t now_ms) {
   if (bucket->log == NULL && (bucket->log = malloc(sizeof(*bucket->log))) == NULL)
     abort();
   *bucket->log = *after.log;
-  bucket->log->reached_ms = window_of(&item->limit, decided_at(after.log, now_ms));
+  bool is_log = item->limit.algorithm == SPILE_SLIDING_LOG;
+  bucket->log->reached_ms = is_log ? 0 : window_of(&item->limit, decided_at(after.log, now_ms));
   bucket->stored = after.log->n > 0;
   bucket->limit = item->limit;
 }

@@ -120,7 +120,7 @@ static void numbers_make(steps *s, int64_t numbers[3]) {
 }
 
 /* A window: capacity and length. */
-static void window_make(steps *s, int64_t numbers[3]) {
+static void window_make(steps *s, spile_algorithm algorithm, int64_t numbers[3]) {
   static const int64_t usual_ms[] = {1, 1000, 60000, 3600000, 86400000, TEN_YEARS_MS};
   int64_t *capacity = &numbers[0];
   int64_t *window_ms = &numbers[2];
@@ -145,6 +145,8 @@ static void window_make(steps *s, int64_t numbers[3]) {
       *capacity = random_magnitude(s, EXACT_MAX);
     break;
   }
+  if (algorithm == SPILE_SLIDING_LOG && *capacity > 1000)
+    *capacity = 1000 - random_below(s, 3);
 }
 
 /* What somebody might make of a limit that is in use. */
@@ -182,7 +184,7 @@ static void variant_make(steps *s, size_t name, size_t i) {
   } names[STEPS_NAMES] = {{"a", SPILE_TOKEN_BUCKET},       {"default", SPILE_TOKEN_BUCKET},
                           {"POST /b", SPILE_TOKEN_BUCKET}, {"c:{d}%", SPILE_TOKEN_BUCKET},
                           {"a", SPILE_LEAKY_BUCKET},       {"default", SPILE_FIXED_WINDOW},
-                          {"a", SPILE_SLIDING_WINDOW}};
+                          {"a", SPILE_SLIDING_WINDOW},     {"POST /b", SPILE_SLIDING_LOG}};
   spile_algorithm algorithm = names[name].algorithm;
   variant *v = &s->variants[name][i];
   int64_t numbers[3];
@@ -190,7 +192,7 @@ static void variant_make(steps *s, size_t name, size_t i) {
     if (i > 0 && random_below(s, 3) > 0)
       numbers_vary(s, &s->variants[name][0].model, numbers);
     else if (algorithm >= SPILE_FIXED_WINDOW)
-      window_make(s, numbers);
+      window_make(s, algorithm, numbers);
     else
       numbers_make(s, numbers);
     if (algorithm >= SPILE_FIXED_WINDOW)

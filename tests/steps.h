@@ -8,7 +8,7 @@
 #include <spile/sys/store.h>
 
 #define STEPS_KEYS 24
-#define STEPS_NAMES 7 /* a name with an algorithm */
+#define STEPS_NAMES 8 /* a name with an algorithm */
 #define STEPS_BUCKETS (STEPS_KEYS * STEPS_NAMES)
 
 /* What is compared with the model. */

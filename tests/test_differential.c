@@ -57,7 +57,7 @@ static void expect_agreement(const steps_subject *subject, uint64_t steps) {
 
 /* ---- The core over a plain array ---- */
 
-#define ALGORITHMS SPILE_SLIDING_WINDOW /* the last one */
+#define ALGORITHMS SPILE_SLIDING_LOG /* the last one */
 
 typedef struct core_subject {
   spile__algorithm algorithms[ALGORITHMS + 1]; /* the core's by spile_algorithm, one of them perhaps broken */
@@ -67,8 +67,10 @@ typedef struct core_subject {
   bool clock_held; /* decides at the latest time ever seen */
   int64_t latest_ms;
   bool stored[STEPS_BUCKETS];
-  spile__state states[STEPS_BUCKETS];
 } core_subject;
+
+/* Of the subject that is running: they are too large to be copied with it. */
+static spile__state core_states[STEPS_BUCKETS];
 
 static core_subject core_sound(void) {
   core_subject core = {.denial_writes = true, .all_or_nothing = true};
@@ -82,7 +84,7 @@ static void core_write(core_subject *core, size_t bucket, const spile_item *item
   spile_reading reading = item->reading;
   if (cost > 0)
     algorithm->charge(&item->spec->shape, &reading, cost);
-  spile__state *state = &core->states[bucket];
+  spile__state *state = &core_states[bucket];
   core->stored[bucket] =
       algorithm->state(&item->spec->shape, &reading, now_ms, core->stored[bucket] ? state : NULL, state);
 }
@@ -118,7 +120,7 @@ static int core_decide(void *self, bool take, int64_t now_ms, const spile_reques
     size_t bucket = buckets[firsts[j]];
     const spile_shape *shape = &items[j].spec->shape;
     const spile__algorithm *algorithm = &core->algorithms[items[j].spec->algorithm];
-    moved[j] = algorithm->read(shape, core->stored[bucket] ? &core->states[bucket] : NULL, now_ms, items[j].cost,
+    moved[j] = algorithm->read(shape, core->stored[bucket] ? &core_states[bucket] : NULL, now_ms, items[j].cost,
                                &items[j].reading);
     bool fits = items[j].cost <= shape->capacity;
     never = never || !fits;
@@ -441,6 +443,66 @@ static bool bug_forgets_before(const spile_shape *shape, const spile_reading *re
   return stored && out->sliding.count > 0;
 }
 
+/* ---- in the sliding log ---- */
+
+/* An entry counts while its time is at now − W too. */
+static bool bug_counts_a_ms_longer(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
+                                   spile_reading *out) {
+  bool moved = spile__sliding_log.read(shape, state, now_ms, cost, out);
+  if (state != NULL && out->values[0] == 0 && state->n > 0 && spile__sliding_log.full_at_ms(state) == now_ms &&
+      spile__shape_equal(shape, &state->shape)) {
+    out->values[0] = 1;
+    out->values[1] = out->values[2] = 1;
+  }
+  return moved;
+}
+
+/* The wait follows the newest entry (CORE-16 a). */
+static void bug_waits_for_the_newest(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
+                                     spile__verdict *out) {
+  spile__sliding_log.report(shape, reading, cost, charged, out);
+  if (out->outcome == SPILE_DENIED)
+    out->retry_after_ms = reading->values[2];
+}
+
+/* Takes of one millisecond are one entry of one token (CORE-16 b). */
+static bool bug_equal_times_are_one(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
+                                    const spile__state *old, spile__state *out) {
+  spile_reading one = *reading;
+  if (old != NULL && old->n > 0 && spile__sliding_log.full_at_ms(old) - old->shape.period_ms == now_ms &&
+      one.values[3] == 1)
+    one.values[3] = 0;
+  return spile__sliding_log.state(shape, &one, now_ms, old, out);
+}
+
+/* A denied take leaves an entry (CORE-16 c): here, whatever is written for it. */
+static bool bug_refused_takes_count(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
+                                    const spile__state *old, spile__state *out) {
+  spile_reading more = *reading;
+  if (more.values[3] == 0 && more.values[0] < shape->capacity)
+    more.values[3] = 1;
+  return spile__sliding_log.state(shape, &more, now_ms, old, out);
+}
+
+/* A new entry is as old as the clock says, also before the newest. */
+static bool bug_new_entry_before_the_newest(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
+                                            const spile__state *old, spile__state *out) {
+  bool stored = spile__sliding_log.state(shape, reading, now_ms, old, out);
+  if (stored && reading->values[3] > 0 && out->n == 1)
+    out->log[0] = spile__log_entry(now_ms, out->log[0] & 1023);
+  return stored;
+}
+
+/* Of what passes a smaller capacity the newest is forgotten. */
+static bool bug_forgets_the_newest(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
+                                   spile_reading *out) {
+  bool moved = spile__sliding_log.read(shape, state, now_ms, cost, out);
+  if (state != NULL && moved && state->n > 1 && shape->capacity < state->shape.capacity &&
+      out->values[0] == shape->capacity && out->values[2] > 1)
+    out->values[2]--;
+  return moved;
+}
+
 typedef struct planted {
   const char *name;
   core_subject core;
@@ -448,7 +510,7 @@ typedef struct planted {
 
 Test(differential, catches_planted_bugs) {
   const core_subject sound = core_sound();
-  static planted bugs[29];
+  static planted bugs[35];
   size_t n = 0;
 #define PLANT(label, member, value)                  \
   bugs[n] = (planted){.name = label, .core = sound}; \
@@ -478,6 +540,12 @@ Test(differential, catches_planted_bugs) {
   PLANT("the wait is to the end of the window", algorithms[SPILE_SLIDING_WINDOW].report, bug_waits_for_the_end);
   PLANT("the window before weighs all", algorithms[SPILE_SLIDING_WINDOW].fits, bug_before_weighs_all);
   PLANT("the window before is forgotten at a write", algorithms[SPILE_SLIDING_WINDOW].state, bug_forgets_before);
+  PLANT("an entry counts a ms longer", algorithms[SPILE_SLIDING_LOG].read, bug_counts_a_ms_longer);
+  PLANT("the wait follows the newest entry", algorithms[SPILE_SLIDING_LOG].report, bug_waits_for_the_newest);
+  PLANT("equal times are one token", algorithms[SPILE_SLIDING_LOG].state, bug_equal_times_are_one);
+  PLANT("what is written for a denial counts", algorithms[SPILE_SLIDING_LOG].state, bug_refused_takes_count);
+  PLANT("a new entry before the newest", algorithms[SPILE_SLIDING_LOG].state, bug_new_entry_before_the_newest);
+  PLANT("the newest is forgotten", algorithms[SPILE_SLIDING_LOG].read, bug_forgets_the_newest);
   PLANT("a denial loses conversion and cut", denial_writes, false);
   PLANT("who fits pays although another denies", all_or_nothing, false);
   PLANT("a peek writes", peek_writes, true);

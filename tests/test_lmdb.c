@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/algorithm.h"
+#include "core/limit.h"
 #include "lmdb_rig.h"
 
 #define HOUR_MS 3600000
@@ -342,6 +344,38 @@ Test(lmdb, lmdb_02_a_full_map_keeps_known_keys_going_and_can_be_cleaned) {
     (void)snprintf(key, sizeof(key), "new-%d", i);
     cr_assert(eq(int, take_one(store, &spec, key), SPILE_ALLOWED));
   }
+  rig_close(store);
+  rig_stop(&rig);
+}
+
+/* Logs grow under known keys: on a full map they are told so, and denials and smaller ones go on. */
+Test(lmdb, lmdb_02_a_full_map_refuses_what_lets_a_log_grow) {
+  lmdb_rig rig;
+  rig_start(&rig);
+  spile_store *store = rig_open(&rig, "store?map_size=1MiB");
+  spile_spec log = spec_of("log", 5, 1, 3600000);
+  log.algorithm = SPILE_SLIDING_LOG;
+  cr_assert(eq(int, spile__sliding_log.shape_make(&log.shape, 1000, 0, 3600000, 0, NULL), SPILE_OK));
+  spile__spec_finish(&log);
+  spile_spec bucket = spec_of("default", 5, 1, 3600000);
+  cr_assert(eq(int, take_one(store, &bucket, "bucket"), SPILE_ALLOWED));
+  int full = 0;
+  for (int i = 0; i < 400 && full < 20; i++) {
+    char key[16];
+    (void)snprintf(key, sizeof(key), "log-%d", i % 200);
+    for (int j = 0; j < 200 && full < 20; j++) {
+      rig.now_ms++;
+      asked got = ask(store, SPILE_VERB_TAKE, &log, key, strlen(key), 1, SPILE_STORE_TIME, RIG_PATIENCE_MS);
+      cr_assert(got.outcome == SPILE_ALLOWED || got.outcome == SPILE_EFULL, "%s", got.error.message);
+      full += got.outcome == SPILE_EFULL;
+    }
+  }
+  cr_assert(eq(int, full, 20));
+  cr_assert(eq(int, ask(store, SPILE_VERB_TAKE, &log, "log-0", 5, 1000, SPILE_STORE_TIME, 1000).outcome, SPILE_DENIED));
+  cr_assert(eq(int, take_one(store, &bucket, "bucket"), SPILE_ALLOWED));
+  rig.now_ms += 3602000;
+  clean_all(store, SPILE_CLEAN_FULL, SPILE_STORE_TIME);
+  cr_assert(eq(int, ask(store, SPILE_VERB_TAKE, &log, "log-0", 5, 1, SPILE_STORE_TIME, 1000).outcome, SPILE_ALLOWED));
   rig_close(store);
   rig_stop(&rig);
 }
