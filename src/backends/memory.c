@@ -118,39 +118,57 @@ SPILE__OUT_OF_LINE static entry_done entry_take(memory_table *table, memory_entr
   return fits ? ENTRY_NO_ROOM : ENTRY_DONE;
 }
 
-/* Reads an entry without a lock. @return false: the entry has changed meanwhile, look again */
-SPILE__OUT_OF_LINE static bool entry_peek(const memory_table *table, memory_entry *entry, uint64_t word,
-                                          spile_item *item, int64_t now_ms, bool *rewrite) {
-  spile__state state;
-  spile__memory_state(table, entry, word, &state);
-  *rewrite = spile__item_read(item, &state, now_ms);
-  return atomic_load_explicit(&entry->word, memory_order_acquire) == word;
-}
-
 /*
- * A token or leaky bucket of unchanged shape, on the word alone. The same decision as bucket.c makes of a state: debt,
- * fit, and the instant of the new debt.
+ * Reads a token or leaky bucket of unchanged shape from its word alone: the debt, as bucket.c makes it of a state.
+ * @return false: it takes the general form
  */
-static inline entry_done entry_take_short(memory_entry *entry, uint64_t word, const memory_limit *limit,
-                                          spile_item *item, int64_t now_ms) {
+static inline bool entry_read_short(const memory_entry *entry, uint64_t word, const memory_limit *limit,
+                                    spile_reading *out, int64_t now_ms) {
   uint32_t shape = atomic_load_explicit(&entry->shape, memory_order_acquire);
-  if (entry_limit_id(shape) != limit->id)
-    return ENTRY_NOT;
+  if (entry_limit_id(shape) != limit->swap_id)
+    return false;
   bool cut;
   int64_t debt = spile__bucket_debt(&limit->spec.shape, word_full_at_ms(word), word_rem(word), now_ms, &cut);
-  if (cut)
-    return ENTRY_NOT;
-  item->reading = (spile_reading){{debt}};
-  if (!spile__bucket_debt_fits(&limit->spec.shape, debt, item->cost))
-    return atomic_load_explicit(&entry->word, memory_order_acquire) == word ? ENTRY_DONE : ENTRY_AGAIN;
+  *out = (spile_reading){{debt}};
+  return !cut;
+}
+
+/* The word of a bucket with this debt, in the generation of `word`. */
+static inline uint64_t word_with_debt(uint64_t word, const memory_limit *limit, int64_t debt, int64_t now_ms) {
   int64_t full_at_ms;
   int64_t rem;
-  spile__bucket_instant(&limit->spec.shape, debt + item->cost * limit->spec.shape.period_ms, now_ms, &full_at_ms, &rem);
-  uint64_t next =
-      (word & UINT64_C(7) << WORD_GENERATION_SHIFT) | (uint64_t)rem << WORD_REM_SHIFT | (uint64_t)full_at_ms;
+  spile__bucket_instant(&limit->spec.shape, debt, now_ms, &full_at_ms, &rem);
+  return (word & UINT64_C(7) << WORD_GENERATION_SHIFT) | (uint64_t)rem << WORD_REM_SHIFT | (uint64_t)full_at_ms;
+}
+
+/* The whole of a take on the word alone. The same decision as bucket.c makes of a state: debt, fit, new instant. */
+static inline entry_done entry_take_short(memory_entry *entry, uint64_t word, const memory_limit *limit,
+                                          spile_item *item, int64_t now_ms) {
+  if (!entry_read_short(entry, word, limit, &item->reading, now_ms))
+    return ENTRY_NOT;
+  int64_t debt = item->reading.values[0];
+  if (!spile__bucket_debt_fits(&limit->spec.shape, debt, item->cost))
+    return atomic_load_explicit(&entry->word, memory_order_acquire) == word ? ENTRY_DONE : ENTRY_AGAIN;
+  uint64_t next = word_with_debt(word, limit, debt + item->cost * limit->spec.shape.period_ms, now_ms);
   return atomic_compare_exchange_strong_explicit(&entry->word, &word, next, memory_order_acq_rel, memory_order_relaxed)
              ? ENTRY_DONE
              : ENTRY_AGAIN;
+}
+
+/* Reads a state into an item. @return as spile__item_read */
+SPILE__OUT_OF_LINE static bool entry_read(const memory_table *table, const memory_entry *entry, uint64_t word,
+                                          spile_item *item, int64_t now_ms) {
+  spile__state state;
+  spile__memory_state(table, entry, word, &state);
+  return spile__item_read(item, &state, now_ms);
+}
+
+/* Reads an entry without a lock. @return false: the entry has changed meanwhile, look again */
+static inline bool entry_peek(const memory_table *table, memory_entry *entry, uint64_t word, const memory_limit *limit,
+                              spile_item *item, int64_t now_ms, bool *rewrite) {
+  *rewrite =
+      !entry_read_short(entry, word, limit, &item->reading, now_ms) && entry_read(table, entry, word, item, now_ms);
+  return atomic_load_explicit(&entry->word, memory_order_acquire) == word;
 }
 
 /* A bucket that is full: charged, it is new. */
@@ -192,7 +210,7 @@ static int memory_decide_one(memory_store *memory, spile_call *call) {
         (void)spile__item_read(item, NULL, now_ms);
         return SPILE_OK;
       }
-      if (entry_peek(table, entry, word, item, now_ms, &rewrite))
+      if (entry_peek(table, entry, word, limit, item, now_ms, &rewrite))
         return SPILE_OK;
     } else if (entry == NULL) {
       switch (entry_add(table, &probe, item, now_ms)) {
@@ -204,9 +222,7 @@ static int memory_decide_one(memory_store *memory, spile_call *call) {
         break;
       }
     } else {
-      entry_done done = ENTRY_NOT;
-      if (limit->swapped)
-        done = entry_take_short(entry, word, limit, item, now_ms);
+      entry_done done = entry_take_short(entry, word, limit, item, now_ms);
       if (done == ENTRY_NOT)
         done = entry_take(table, entry, word, &probe, item, now_ms);
       if (done == ENTRY_DONE)
@@ -242,7 +258,8 @@ static bool vector_read(memory_store *memory, memory_vector *vector, spile_call 
     for (;; spile__memory_pause(&turns)) {
       vector->entries[i] = spile__memory_find(&memory->table, &vector->probes[i], &vector->words[i], NULL);
       if (vector->entries[i] != NULL) {
-        if (!entry_peek(&memory->table, vector->entries[i], vector->words[i], item, now_ms, &rewrite))
+        if (!entry_peek(&memory->table, vector->entries[i], vector->words[i], vector->probes[i].limit, item, now_ms,
+                        &rewrite))
           continue;
       } else {
         (void)spile__item_read(item, NULL, now_ms);
@@ -299,31 +316,57 @@ static memory_added vector_hold(memory_store *memory, memory_vector *vector, con
   return held;
 }
 
+/* Reads an item under its lock. @return as spile__item_read */
+static inline bool vector_item_read(const memory_store *memory, const memory_vector *vector, size_t i, spile_item *item,
+                                    int64_t now_ms) {
+  if (vector->fresh[i])
+    return spile__item_read(item, NULL, now_ms);
+  const memory_entry *entry = vector->entries[i];
+  return !entry_read_short(entry, vector->words[i], vector->probes[i].limit, &item->reading, now_ms) &&
+         entry_read(&memory->table, entry, vector->words[i], item, now_ms);
+}
+
+/* Unlocks an item with the state of a reading; its spare line is there, so this cannot fail. */
+SPILE__OUT_OF_LINE static void vector_item_write(memory_store *memory, const memory_vector *vector, size_t i,
+                                                 const spile_reading *after, int64_t now_ms) {
+  const memory_limit *limit = vector->probes[i].limit;
+  spile__state old;
+  bool needs_old = limit->algorithm->log && !vector->fresh[i];
+  if (needs_old)
+    spile__memory_state(&memory->table, vector->entries[i], vector->words[i], &old);
+  (void)entry_write(&memory->table, vector->entries[i], vector->words[i], limit, after, now_ms, needs_old ? &old : NULL,
+                    vector->spares[i]);
+}
+
+/* Unlocks a token or leaky bucket of unchanged shape with the word of its new debt. @return false: not that simple */
+static inline bool vector_item_write_short(const memory_vector *vector, size_t i, int64_t debt, int64_t now_ms) {
+  const memory_limit *limit = vector->probes[i].limit;
+  memory_entry *entry = vector->entries[i];
+  if (vector->fresh[i] || debt == 0 ||
+      entry_limit_id(atomic_load_explicit(&entry->shape, memory_order_relaxed)) != limit->swap_id)
+    return false;
+  uint64_t word = vector->words[i];
+  uint64_t generation = ((word >> WORD_GENERATION_SHIFT) + 1) & 7;
+  spile__memory_unlock(entry, word_with_debt(generation << WORD_GENERATION_SHIFT, limit, debt, now_ms));
+  return true;
+}
+
 /* Decides over entries that are held, and gives them back. */
 static void vector_decide(memory_store *memory, memory_vector *vector, spile_call *call, int64_t now_ms) {
   bool rewrite[SPILE_REQUESTS_MAX] = {false};
-  for (size_t i = 0; i < call->n; i++) {
-    spile__state state;
-    if (!vector->fresh[i])
-      spile__memory_state(&memory->table, vector->entries[i], vector->words[i], &state);
-    rewrite[i] = spile__item_read(&call->items[i], vector->fresh[i] ? NULL : &state, now_ms);
-  }
+  for (size_t i = 0; i < call->n; i++)
+    rewrite[i] = vector_item_read(memory, vector, i, &call->items[i], now_ms);
   bool fit = spile__items_fit(call->items, call->n);
   for (size_t j = 0; j < vector->held_count; j++) {
     size_t i = vector->held[j];
     const spile_item *item = &call->items[i];
     if (item->cost == 0 || (!fit && !rewrite[i]))
       continue;
-    const memory_limit *limit = vector->probes[i].limit;
     spile_reading after = item->reading;
     if (fit)
-      limit->algorithm->charge(&item->spec->shape, &after, item->cost);
-    spile__state old;
-    bool needs_old = limit->algorithm->log && !vector->fresh[i];
-    if (needs_old)
-      spile__memory_state(&memory->table, vector->entries[i], vector->words[i], &old);
-    (void)entry_write(&memory->table, vector->entries[i], vector->words[i], limit, &after, now_ms,
-                      needs_old ? &old : NULL, vector->spares[i]);
+      vector->probes[i].limit->algorithm->charge(&item->spec->shape, &after, item->cost);
+    if (!vector_item_write_short(vector, i, after.values[0], now_ms))
+      vector_item_write(memory, vector, i, &after, now_ms);
     vector->held[j--] = vector->held[--vector->held_count];
   }
   vector_release(memory, vector);

@@ -119,7 +119,7 @@ static const memory_limit *limit_add(memory_table *table, const spile_spec *spec
                           .algorithm = algorithm,
                           .wide = wide,
                           .lines = !algorithm->instant && spec->shape.capacity > algorithm->pack_max,
-                          .swapped = algorithm->instant && !wide};
+                          .swap_id = algorithm->instant && !wide ? table->limit_count : LIMITS_MAX};
   limit->spec.name = name;
   limit->bucket_id = limit->id;
   uint32_t *first = limit_bucket_slot(table, spec);

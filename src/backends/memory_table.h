@@ -84,9 +84,9 @@ typedef struct memory_limit {
   uint32_t id;
   uint32_t bucket_id; /* the id of the first limit with this name and algorithm: names the bucket with the key */
   const spile__algorithm *algorithm;
-  bool wide;    /* N passes 16 bits */
-  bool lines;   /* a state may need lines */
-  bool swapped; /* the state is one instant that the word holds whole, so swapping the word changes it */
+  bool wide;        /* N passes 16 bits */
+  bool lines;       /* a state may need lines */
+  uint32_t swap_id; /* its id where the word holds the state whole, so that swapping the word changes it; else no id */
 } memory_limit;
 
 /* An id has 19 bits beside the 13 of a key's length. */
