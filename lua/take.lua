@@ -3,25 +3,25 @@
 -- One take, decided on the server in one atomic step: the authority for every client that shares its buckets.
 --
 -- The decision is that of src/core, one algorithm a file, with its names and in its order; a change here is a change
--- there. Most limits are buckets (bucket.c), and what they need stands first. A bucket
--- is a string whose expiry is the instant at which the bucket is full again and one second more, for clocks that
--- disagree. The value is the shape it was written under, 'capacity:N:P:' or 'capacity:N:P:debt:' where debt is not 0,
--- followed by the remainder of that instant in 1/N ms where it is not 0. So a bucket that is full needs no entry,
--- reading one needs no TIME (now = PEXPIRETIME - PTTL), and a denial is only a read. Another algorithm is another key
--- and a letter before its shape and value: l, a leaky bucket, is the same in all else.
+-- there. Most limits are buckets (bucket.c), and what they need stands first. A bucket is a string whose expiry is the
+-- instant at which the bucket is full again and one second more, for clocks that disagree. The value is the shape it was
+-- written under, 'capacity:N:P:' or 'capacity:N:P:debt:' where debt is not 0, followed by the remainder of that instant
+-- in 1/N ms where it is not 0. So a bucket that is full needs no entry, reading one needs no TIME (now = PEXPIRETIME -
+-- PTTL), and a denial is only a read. Another algorithm is another key and a letter before its shape and value: l, a
+-- leaky bucket, is the same in all else.
 --
 -- A window has the shape 'fcapacity:window', and the value is its shape, '=' and its state:
 --   f  fixed_window     'count'
 --   w  sliding_window   'count:before'
---   e  sliding_log      two bytes and eight for each entry, oldest first: its instant in six bytes and, in two, how many
---                       tokens were taken up to and with it; the first two are how many were taken before. These counts
---                       go round at 2^16, so what was taken between two entries is their difference, and nothing needs
---                       to be added up.
+--   e  sliding_log      two bytes and eight for each entry, oldest first: its instant in six bytes and, in two, how
+--                       many tokens were taken up to and with it; the first two are how many were taken before. These
+--                       counts go round at 2^16, so what was taken between two entries is their difference, and nothing
+--                       needs to be added up.
 --
 -- KEYS: one a bucket, none twice.
 -- ARGV: four a bucket: its shape as text, the cost c*P, the room (capacity - c)*P, and N; of a window the cost c, the
--- room capacity - c, and '=' with the cost that is asked about, which a peek does not take. Then, where the caller gives the
--- time, that time plus 10^13 ms, so that the server never expires such a bucket by itself.
+-- room capacity - c, and '=' with the cost that is asked about, which a peek does not take. Then, where the time is
+-- given, that time plus 10^13 ms, so that the server never expires such a bucket by itself.
 -- Reply: the reading before the take under the shape that was asked for, which is the debt in 1/P token, or an array of
 -- a window's numbers; an array of readings for several buckets. The caller's core makes outcome and waits of it. An
 -- error reply means that nothing was charged.
@@ -193,337 +193,365 @@ local function bucket_read(shape, value, left_ms)
 end
 
 -- ---- Windows ----
-
--- A window that begins more than the tolerance ahead moves to now's. Returns its start, and whether it was moved.
-local function window_cut(start_ms, W, now_ms)
-  if start_ms <= now_ms + TOLERANCE_MS then
-    return start_ms, false
+--
+-- Each kind of window is a function that makes a table of functions:
+--   beyond   whether a shape passes the bound that is the kind's own; absent where it has none
+--   parse    what a value says, or nil when it is none
+--   read     the reading, a table of numbers, and whether it has to be written though nothing is charged
+--   fits     whether a cost fits, by the room that it leaves
+--   charge   the reading after a charge
+--   state    the value of a reading, and the instant from which it equals none; nil for a reading of nothing
+--
+-- All of it stands in one function, so that calls about buckets do not pay for making it.
+local function windows_make()
+  -- A window that begins more than the tolerance ahead moves to now's. Returns its start, and whether it was moved.
+  local function window_cut(start_ms, W, now_ms)
+    if start_ms <= now_ms + TOLERANCE_MS then
+      return start_ms, false
+    end
+    return now_ms - now_ms % W, true
   end
-  return now_ms - now_ms % W, true
-end
 
--- The numbers of a window's shape, or nil for a text that is none or leaves the bounds that all windows share.
-local function window_parse(text)
-  local capacity, W = match(text, '^%a([1-9]%d*):([1-9]%d*)$')
-  capacity, W = tonumber(capacity), tonumber(W)
-  if not capacity or capacity > EXACT_MAX or W > PERIOD_MAX_MS then
-    return nil
-  end
-  return capacity, W
-end
-
--- Each kind of window, by its letter: what of a shape its bound allows; what a value says; a reading, which is a table
--- of numbers; whether a cost fits, by the room that it leaves; the reading after a charge; and the value of a reading
--- with the instant from which it equals none, or nil for a reading of nothing. What each returns is told where the
--- script uses it.
-local windows = {}
-
-windows.f = {
-  parse = function(state, capacity, W, full_at_ms)
-    local count = tonumber(match(state, '^[1-9]%d*$'))
-    local start_ms = full_at_ms - W
-    if not count or count > capacity or start_ms < 0 or start_ms % W ~= 0 then
+  -- The numbers of a window's shape, or nil for a text that is none or leaves the bounds that all windows share.
+  local function window_parse(text)
+    local capacity, W = match(text, '^%a([1-9]%d*):([1-9]%d*)$')
+    capacity, W = tonumber(capacity), tonumber(W)
+    if not capacity or capacity > EXACT_MAX or W > PERIOD_MAX_MS then
       return nil
     end
-    return {start_ms = start_ms, count = count}
-  end,
-  read = function(capacity, W, old, now_ms, same)
-    local nothing = {0, now_ms - now_ms % W + W - now_ms}
-    if not old then
-      return nothing, false
-    end
-    local start_ms, rewrite = window_cut(old.start_ms, old.W, now_ms)
-    local count = old.count
-    local decided_ms = math.max(now_ms, start_ms)
-    if decided_ms >= start_ms + old.W then
-      return nothing, false
-    end
-    if not same then
-      start_ms = decided_ms - decided_ms % W
-      count = math.min(count, capacity)
-      rewrite = true
-    end
-    return {count, start_ms + W - now_ms}, rewrite
-  end,
-  fits = function(reading, room)
-    return reading[1] <= room
-  end,
-  charge = function(reading, cost)
-    return {reading[1] + cost, reading[2]}
-  end,
-  state = function(reading, W, now_ms)
-    if reading[1] > 0 then
-      return format('%d', reading[1]), now_ms + reading[2]
-    end
-  end,
-}
-
-windows.w = {
-  beyond = function(capacity, W)
-    return capacity > floor(EXACT_MAX / 3 / W)
-  end,
-  parse = function(state, capacity, W, full_at_ms)
-    local count, before = match(state, '^(%d+):(%d+)$')
-    count, before = tonumber(count), tonumber(before)
-    if not count or count > capacity or before > capacity or count + before == 0 then
-      return nil
-    end
-    local start_ms = full_at_ms - (count > 0 and 2 or 1) * W
-    if start_ms < 0 or start_ms % W ~= 0 then
-      return nil
-    end
-    return {start_ms = start_ms, count = count, before = before}
-  end,
-  read = function(capacity, W, old, now_ms, same)
-    local nothing = {0, 0, now_ms - now_ms % W + W - now_ms}
-    if not old then
-      return nothing, false
-    end
-    local start_ms, rewrite = window_cut(old.start_ms, old.W, now_ms)
-    local count, before = old.count, old.before
-    local decided_ms = math.max(now_ms, start_ms)
-    if decided_ms >= start_ms + old.W then
-      start_ms = start_ms + old.W
-      count, before = 0, count
-    end
-    if decided_ms >= start_ms + old.W or (before == 0 and count == 0) then
-      return nothing, false
-    end
-    if not same then
-      start_ms = decided_ms - decided_ms % W
-      count = math.min(count, capacity)
-      before = math.min(before, capacity)
-      rewrite = true
-    end
-    return {before, count, start_ms + W - now_ms}, rewrite
-  end,
-  fits = function(reading, room, W)
-    return reading[1] * math.min(reading[3], W) + reading[2] * W <= room * W
-  end,
-  charge = function(reading, cost)
-    return {reading[1], reading[2] + cost, reading[3]}
-  end,
-  state = function(reading, W, now_ms)
-    if reading[2] > 0 then
-      return format('%d:%d', reading[2], reading[1]), now_ms + reading[3] + W
-    elseif reading[1] > 0 then
-      return format('0:%d', reading[1]), now_ms + reading[3]
-    end
-  end,
-}
-
-local to_bytes, from_bytes = struct.pack, struct.unpack
-
--- The instant of entry i of a log's state and the count up to it.
-local function log_entry(state, i)
-  local at_ms, taken = from_bytes('>I6I2', state, 8 * i - 5)
-  return at_ms, taken
-end
-
--- The first of the entries i to n for which it holds, which it does for all that follow; n + 1 where it does for none.
-local function log_search(i, n, holds)
-  local beyond = n + 1
-  while i < beyond do
-    local middle = floor((i + beyond) / 2)
-    if holds(middle) then
-      beyond = middle
-    else
-      i = middle + 1
-    end
+    return capacity, W
   end
-  return i
-end
 
--- What counts of a log: the state it stands in, its first entry and how many that has, and the count before it.
-local function log_view(state, first, n)
-  local taken = from_bytes('>I2', state, 1)
-  if first > 1 then
-    taken = select(2, log_entry(state, first - 1))
+  -- src/core/fixed_window.c
+  local function fixed_window()
+    return {
+      parse = function(state, capacity, W, full_at_ms)
+        local count = tonumber(match(state, '^[1-9]%d*$'))
+        local start_ms = full_at_ms - W
+        if not count or count > capacity or start_ms < 0 or start_ms % W ~= 0 then
+          return nil
+        end
+        return {start_ms = start_ms, count = count}
+      end,
+      read = function(capacity, W, old, now_ms, same)
+        local nothing = {0, now_ms - now_ms % W + W - now_ms}
+        if not old then
+          return nothing, false
+        end
+        local start_ms, rewrite = window_cut(old.start_ms, old.W, now_ms)
+        local count = old.count
+        local decided_ms = math.max(now_ms, start_ms)
+        if decided_ms >= start_ms + old.W then
+          return nothing, false
+        end
+        if not same then
+          start_ms = decided_ms - decided_ms % W
+          count = math.min(count, capacity)
+          rewrite = true
+        end
+        return {count, start_ms + W - now_ms}, rewrite
+      end,
+      fits = function(reading, room)
+        return reading[1] <= room
+      end,
+      charge = function(reading, cost)
+        return {reading[1] + cost, reading[2]}
+      end,
+      state = function(reading, W, now_ms)
+        if reading[1] > 0 then
+          return format('%d', reading[1]), now_ms + reading[2]
+        end
+      end,
+    }
   end
-  return {state = state, first = first, n = n, taken = taken}
-end
 
--- The state of two lists, of instants and of tokens.
-local function log_make(ats_ms, tokens)
-  local pieces, taken = {to_bytes('>I2', 0)}, 0
-  for i = 1, #ats_ms do
-    taken = taken + tokens[i]
-    pieces[i + 1] = to_bytes('>I6I2', ats_ms[i], taken)
+  -- src/core/sliding_window.c
+  local function sliding_window()
+    return {
+      beyond = function(capacity, W)
+        return capacity > floor(EXACT_MAX / 3 / W)
+      end,
+      parse = function(state, capacity, W, full_at_ms)
+        local count, before = match(state, '^(%d+):(%d+)$')
+        count, before = tonumber(count), tonumber(before)
+        if not count or count > capacity or before > capacity or count + before == 0 then
+          return nil
+        end
+        local start_ms = full_at_ms - (count > 0 and 2 or 1) * W
+        if start_ms < 0 or start_ms % W ~= 0 then
+          return nil
+        end
+        return {start_ms = start_ms, count = count, before = before}
+      end,
+      read = function(capacity, W, old, now_ms, same)
+        local nothing = {0, 0, now_ms - now_ms % W + W - now_ms}
+        if not old then
+          return nothing, false
+        end
+        local start_ms, rewrite = window_cut(old.start_ms, old.W, now_ms)
+        local count, before = old.count, old.before
+        local decided_ms = math.max(now_ms, start_ms)
+        if decided_ms >= start_ms + old.W then
+          start_ms = start_ms + old.W
+          count, before = 0, count
+        end
+        if decided_ms >= start_ms + old.W or (before == 0 and count == 0) then
+          return nothing, false
+        end
+        if not same then
+          start_ms = decided_ms - decided_ms % W
+          count = math.min(count, capacity)
+          before = math.min(before, capacity)
+          rewrite = true
+        end
+        return {before, count, start_ms + W - now_ms}, rewrite
+      end,
+      fits = function(reading, room, W)
+        return reading[1] * math.min(reading[3], W) + reading[2] * W <= room * W
+      end,
+      charge = function(reading, cost)
+        return {reading[1], reading[2] + cost, reading[3]}
+      end,
+      state = function(reading, W, now_ms)
+        if reading[2] > 0 then
+          return format('%d:%d', reading[2], reading[1]), now_ms + reading[3] + W
+        elseif reading[1] > 0 then
+          return format('0:%d', reading[1]), now_ms + reading[3]
+        end
+      end,
+    }
   end
-  return table.concat(pieces)
-end
 
--- Leaves out the entries that do not count in a window of this length.
-local function log_expire(view, W, now_ms)
-  local first = log_search(view.first, view.n, function(i)
-    return log_entry(view.state, i) > now_ms - W
-  end)
-  return log_view(view.state, first, view.n)
-end
+  -- src/core/sliding_log.c
+  local function sliding_log()
+    local to_bytes, from_bytes = struct.pack, struct.unpack
 
--- Entries more than the tolerance ahead become one of now, before those that are ahead within the tolerance.
-local function log_cut(view, now_ms)
-  local ats_ms, tokens, ahead_ms, ahead = {}, {}, {}, {}
-  local cut, before = 0, view.taken
-  for i = view.first, view.n do
-    local at_ms, taken = log_entry(view.state, i)
-    local own = (taken - before) % 65536
-    before = taken
-    if at_ms <= now_ms then
-      ats_ms[#ats_ms + 1], tokens[#tokens + 1] = at_ms, own
-    elseif at_ms <= now_ms + TOLERANCE_MS then
-      ahead_ms[#ahead_ms + 1], ahead[#ahead + 1] = at_ms, own
-    else
-      cut = cut + own
+    -- The instant of entry i of a log's state and the count up to it.
+    local function log_entry(state, i)
+      local at_ms, taken = from_bytes('>I6I2', state, 8 * i - 5)
+      return at_ms, taken
     end
-  end
-  if ats_ms[#ats_ms] == now_ms then
-    tokens[#tokens] = tokens[#tokens] + cut
-  else
-    ats_ms[#ats_ms + 1], tokens[#tokens + 1] = now_ms, cut
-  end
-  for i = 1, #ahead do
-    ats_ms[#ats_ms + 1], tokens[#tokens + 1] = ahead_ms[i], ahead[i]
-  end
-  return log_view(log_make(ats_ms, tokens), 1, #ats_ms)
-end
 
--- How many tokens count.
-local function log_used(view)
-  if view.first > view.n then
-    return 0
-  end
-  return (select(2, log_entry(view.state, view.n)) - view.taken) % 65536
-end
-
--- The first entry up to and with which so many tokens were taken.
-local function log_entry_of(view, tokens)
-  return log_search(view.first, view.n, function(i)
-    return (select(2, log_entry(view.state, i)) - view.taken) % 65536 >= tokens
-  end)
-end
-
--- Forgets the oldest tokens above the capacity.
-local function log_clamp(view, capacity)
-  local excess = log_used(view) - capacity
-  if excess <= 0 then
-    return view
-  end
-  local first = log_entry_of(view, excess + 1)
-  return {state = view.state, first = first, n = view.n, taken = (view.taken + excess) % 65536}
-end
-
-windows.e = {
-  beyond = function(capacity)
-    return capacity > 1000
-  end,
-  parse = function(state, capacity, W, full_at_ms)
-    local n = (#state - 2) / 8
-    if n < 1 or n > capacity or n % 1 ~= 0 then
-      return nil
-    end
-    local view = log_view(state, 1, n)
-    local used = log_used(view)
-    if used < n or used > capacity or log_entry(state, n) ~= full_at_ms - W then
-      return nil
-    end
-    return {view = view}
-  end,
-  read = function(capacity, W, old, now_ms, same, wanted)
-    local nothing = {0, 0, 0}
-    if not old then
-      return nothing, false
-    end
-    local view, rewrite = old.view, false
-    if log_entry(view.state, view.n) > now_ms + TOLERANCE_MS then
-      view, rewrite = log_cut(view, now_ms), true
-    end
-    view = log_expire(view, old.W, now_ms)
-    if view.first > view.n then
-      return nothing, false
-    end
-    if not same then
-      view, rewrite = log_clamp(log_expire(view, W, now_ms), capacity), true
-      if view.first > view.n then
-        return nothing, true
+    -- The first of the entries i to n for which it holds, as it does for all that follow; n + 1 where it does for none.
+    local function log_search(i, n, holds)
+      local beyond = n + 1
+      while i < beyond do
+        local middle = floor((i + beyond) / 2)
+        if holds(middle) then
+          beyond = middle
+        else
+          i = middle + 1
+        end
       end
+      return i
     end
-    local used = log_used(view)
-    local wait_ms = 0
-    if used > capacity - wanted then
-      wait_ms = log_entry(view.state, log_entry_of(view, used - (capacity - wanted))) + W - now_ms
+
+    -- What counts of a log: the state it stands in, its first entry and how many that has, and the count before it.
+    local function log_view(state, first, n)
+      local taken = from_bytes('>I2', state, 1)
+      if first > 1 then
+        taken = select(2, log_entry(state, first - 1))
+      end
+      return {state = state, first = first, n = n, taken = taken}
     end
-    return {used, wait_ms, log_entry(view.state, view.n) + W - now_ms, view = view}, rewrite
-  end,
-  fits = function(reading, room)
-    return reading[1] <= room
-  end,
-  charge = function(reading, cost)
-    return {reading[1] + cost, 0, reading[3], view = reading.view, charged = cost}
-  end,
-  state = function(reading, W, now_ms)
-    local view = reading.view
-    local n, first, newest_ms, taken = 0, 1, -1, 0
-    local kept = to_bytes('>I2', 0)
-    if view then
-      n, first = view.n, view.first
-      newest_ms, taken = log_entry(view.state, n)
-      kept = to_bytes('>I2', view.taken) .. string.sub(view.state, 8 * first - 5)
+
+    -- The state of two lists, of instants and of tokens.
+    local function log_make(ats_ms, tokens)
+      local pieces, taken = {to_bytes('>I2', 0)}, 0
+      for i = 1, #ats_ms do
+        taken = taken + tokens[i]
+        pieces[i + 1] = to_bytes('>I6I2', ats_ms[i], taken)
+      end
+      return table.concat(pieces)
     end
-    if reading.charged then
-      taken = (taken + reading.charged) % 65536
-      if now_ms > newest_ms then
-        newest_ms = now_ms
+
+    -- Leaves out the entries that do not count in a window of this length.
+    local function log_expire(view, W, now_ms)
+      local first = log_search(view.first, view.n, function(i)
+        return log_entry(view.state, i) > now_ms - W
+      end)
+      return log_view(view.state, first, view.n)
+    end
+
+    -- Entries more than the tolerance ahead become one of now, before those that are ahead within the tolerance.
+    local function log_cut(view, now_ms)
+      local ats_ms, tokens, ahead_ms, ahead = {}, {}, {}, {}
+      local cut, before = 0, view.taken
+      for i = view.first, view.n do
+        local at_ms, taken = log_entry(view.state, i)
+        local own = (taken - before) % 65536
+        before = taken
+        if at_ms <= now_ms then
+          ats_ms[#ats_ms + 1], tokens[#tokens + 1] = at_ms, own
+        elseif at_ms <= now_ms + TOLERANCE_MS then
+          ahead_ms[#ahead_ms + 1], ahead[#ahead + 1] = at_ms, own
+        else
+          cut = cut + own
+        end
+      end
+      if ats_ms[#ats_ms] == now_ms then
+        tokens[#tokens] = tokens[#tokens] + cut
       else
-        kept = string.sub(kept, 1, -9)
+        ats_ms[#ats_ms + 1], tokens[#tokens + 1] = now_ms, cut
       end
-      kept = kept .. to_bytes('>I6I2', newest_ms, taken)
-    elseif not view then
-      return nil
+      for i = 1, #ahead do
+        ats_ms[#ats_ms + 1], tokens[#tokens + 1] = ahead_ms[i], ahead[i]
+      end
+      return log_view(log_make(ats_ms, tokens), 1, #ats_ms)
     end
-    return kept, newest_ms + W
-  end,
-}
 
--- What is wrong with the four arguments of a window, or nil, its capacity, its length, and the cost asked about.
-local function window_check(window, shape, cost, room, wanted)
-  local capacity, W = window_parse(shape)
-  if not capacity or window.beyond and window.beyond(capacity, W) then
-    return 'the shape is not capacity:window behind its letter, within the bounds'
-  end
-  wanted = tonumber(match(wanted, '^=(%d+)$'))
-  if not match(cost, '^%d+$') or not match(room, '^%d+$') or not wanted then
-    return 'cost and room are whole numbers, and the cost asked about is = and one'
-  end
-  cost, room = tonumber(cost), tonumber(room)
-  if cost + room ~= capacity or wanted > capacity or cost > 0 and cost ~= wanted then
-    return 'cost and room do not add up to the capacity'
-  end
-  return nil, capacity, W, wanted
-end
+    -- How many tokens count.
+    local function log_used(view)
+      if view.first > view.n then
+        return 0
+      end
+      return (select(2, log_entry(view.state, view.n)) - view.taken) % 65536
+    end
 
--- What a value says, with the length of its window as W; nil and an error text when the value is not ours.
-local function window_parse_value(window, shape, value, full_at_ms)
-  local mark = match(value, '^%a?')
-  if mark ~= string.sub(shape, 1, 1) then
-    return nil, mark ~= '' and 'VERSION the bucket was written in a later format' or
-        'FOREIGN the value is not a bucket of this algorithm'
+    -- The first entry up to and with which so many tokens were taken.
+    local function log_entry_of(view, tokens)
+      return log_search(view.first, view.n, function(i)
+        return (select(2, log_entry(view.state, i)) - view.taken) % 65536 >= tokens
+      end)
+    end
+
+    -- Forgets the oldest tokens above the capacity.
+    local function log_clamp(view, capacity)
+      local excess = log_used(view) - capacity
+      if excess <= 0 then
+        return view
+      end
+      local first = log_entry_of(view, excess + 1)
+      return {state = view.state, first = first, n = view.n, taken = (view.taken + excess) % 65536}
+    end
+
+    return {
+      beyond = function(capacity)
+        return capacity > 1000
+      end,
+      parse = function(state, capacity, W, full_at_ms)
+        local n = (#state - 2) / 8
+        if n < 1 or n > capacity or n % 1 ~= 0 then
+          return nil
+        end
+        local view = log_view(state, 1, n)
+        local used = log_used(view)
+        if used < n or used > capacity or log_entry(state, n) ~= full_at_ms - W then
+          return nil
+        end
+        return {view = view}
+      end,
+      read = function(capacity, W, old, now_ms, same, wanted)
+        local nothing = {0, 0, 0}
+        if not old then
+          return nothing, false
+        end
+        local view, rewrite = old.view, false
+        if log_entry(view.state, view.n) > now_ms + TOLERANCE_MS then
+          view, rewrite = log_cut(view, now_ms), true
+        end
+        view = log_expire(view, old.W, now_ms)
+        if view.first > view.n then
+          return nothing, false
+        end
+        if not same then
+          view, rewrite = log_clamp(log_expire(view, W, now_ms), capacity), true
+          if view.first > view.n then
+            return nothing, true
+          end
+        end
+        local used = log_used(view)
+        local wait_ms = 0
+        if used > capacity - wanted then
+          wait_ms = log_entry(view.state, log_entry_of(view, used - (capacity - wanted))) + W - now_ms
+        end
+        return {used, wait_ms, log_entry(view.state, view.n) + W - now_ms, view = view}, rewrite
+      end,
+      fits = function(reading, room)
+        return reading[1] <= room
+      end,
+      charge = function(reading, cost)
+        return {reading[1] + cost, 0, reading[3], view = reading.view, charged = cost}
+      end,
+      state = function(reading, W, now_ms)
+        local view = reading.view
+        local n, first, newest_ms, taken = 0, 1, -1, 0
+        local kept = to_bytes('>I2', 0)
+        if view then
+          n, first = view.n, view.first
+          newest_ms, taken = log_entry(view.state, n)
+          kept = to_bytes('>I2', view.taken) .. string.sub(view.state, 8 * first - 5)
+        end
+        if reading.charged then
+          taken = (taken + reading.charged) % 65536
+          if now_ms > newest_ms then
+            newest_ms = now_ms
+          else
+            kept = string.sub(kept, 1, -9)
+          end
+          kept = kept .. to_bytes('>I6I2', newest_ms, taken)
+        elseif not view then
+          return nil
+        end
+        return kept, newest_ms + W
+      end,
+    }
   end
-  local old_shape, state = match(value, '^(%a%d+:%d+)=(.*)$')
-  local capacity, W
-  if old_shape then
-    capacity, W = window_parse(old_shape)
+
+  local makers = {f = fixed_window, w = sliding_window, e = sliding_log}
+  local kinds = {}
+
+  -- The kind that a shape begins with, or nil.
+  local function window_of(shape)
+    local letter = string.sub(shape, 1, 1)
+    if not kinds[letter] and makers[letter] then
+      kinds[letter] = makers[letter]()
+    end
+    return kinds[letter]
   end
-  local old
-  if capacity and not (window.beyond and window.beyond(capacity, W)) then
-    old = window.parse(state, capacity, W, full_at_ms)
+
+  -- What is wrong with the four arguments of a window, or nil, its capacity, its length, and the cost asked about.
+  local function window_check(window, shape, cost, room, wanted)
+    local capacity, W = window_parse(shape)
+    if not capacity or window.beyond and window.beyond(capacity, W) then
+      return 'the shape is not capacity:window behind its letter, within the bounds'
+    end
+    wanted = tonumber(match(wanted, '^=(%d+)$'))
+    if not match(cost, '^%d+$') or not match(room, '^%d+$') or not wanted then
+      return 'cost and room are whole numbers, and the cost asked about is = and one'
+    end
+    cost, room = tonumber(cost), tonumber(room)
+    if cost + room ~= capacity or wanted > capacity or cost > 0 and cost ~= wanted then
+      return 'cost and room do not add up to the capacity'
+    end
+    return nil, capacity, W, wanted
   end
-  if not old then
-    return nil, 'FOREIGN the value is not a bucket within the bounds'
+
+  -- What a value says, with the length of its window as W; nil and an error text when the value is not ours.
+  local function window_parse_value(window, shape, value, full_at_ms)
+    local mark = match(value, '^%a?')
+    if mark ~= string.sub(shape, 1, 1) then
+      return nil, mark ~= '' and 'VERSION the bucket was written in a later format' or
+          'FOREIGN the value is not a bucket of this algorithm'
+    end
+    local old_shape, state = match(value, '^(%a%d+:%d+)=(.*)$')
+    local capacity, W
+    if old_shape then
+      capacity, W = window_parse(old_shape)
+    end
+    local old
+    if capacity and not (window.beyond and window.beyond(capacity, W)) then
+      old = window.parse(state, capacity, W, full_at_ms)
+    end
+    if not old then
+      return nil, 'FOREIGN the value is not a bucket within the bounds'
+    end
+    old.W = W
+    old.shape = old_shape
+    return old
   end
-  old.W = W
-  old.shape = old_shape
-  return old
+
+  return {of = window_of, check = window_check, value = window_parse_value}
 end
 
 local n = #KEYS
@@ -543,6 +571,7 @@ end
 
 -- How long each key has to live, as the clock of this call sees it; nil for a key that is not there.
 local lefts_ms = {}
+local windows
 local debts = {} -- or a window's reading
 local rewrites = {}
 local takes = {} -- what is needed to write a window
@@ -574,17 +603,22 @@ for i = 1, n do
       rem = tonumber(match(value, '^[1-9]%d*$', #shape + 1))
     end
   end
-  if rem and tonumber(N) then
+  local rate = rem and tonumber(N)
+  if rate then
     if left_ms >= TOLERANCE_MS then
-      debt = (left_ms - TOLERANCE_MS) * N + rem
+      debt = (left_ms - TOLERANCE_MS) * rate + rem
     end
-    known = rem < tonumber(N) and debt <= cost + room
+    known = rem < rate and debt <= cost + room
   end
   if not known then
     debt = 0
-    local window = windows[string.sub(shape, 1, 1)]
+    local window
+    if match(shape, '^[efw]') then
+      windows = windows or windows_make()
+      window = windows.of(shape)
+    end
     if window then
-      local fault, capacity, W, wanted = window_check(window, shape, cost, room, N)
+      local fault, capacity, W, wanted = windows.check(window, shape, cost, room, N)
       if fault then
         return redis.error_reply('ERR spile: ' .. fault)
       end
@@ -600,7 +634,7 @@ for i = 1, n do
         now_ms = time[1] * 1000 + floor(time[2] / 1000)
       end
       if value then
-        old, fault = window_parse_value(window, shape, value, now_ms + left_ms - TOLERANCE_MS)
+        old, fault = windows.value(window, shape, value, now_ms + left_ms - TOLERANCE_MS)
         if not old then
           return redis.error_reply(fault)
         end
