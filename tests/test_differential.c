@@ -318,7 +318,10 @@ static bool bug_conversion_in_doubles(const spile_shape *shape, const spile__sta
   (void)spile__token_bucket.read(&state->shape, state, now_ms, cost, &old);
   int64_t old_level = state->shape.capacity * state->shape.period_ms - old.values[0];
   double product = (double)old_level * (double)shape->period_ms;
-  int64_t level = (int64_t)(product / (double)state->shape.period_ms);
+  double quotient = product / (double)state->shape.period_ms;
+  if (quotient < 0 || quotient > (double)SPILE__EXACT_MAX)
+    return moved;
+  int64_t level = (int64_t)quotient;
   out->values[0] = level > empty ? 0 : empty - level;
   return moved;
 }

@@ -243,6 +243,7 @@ typedef struct log_crowd {
   const spile_spec *spec;
   const spile_spec *other;
   _Atomic int64_t charged;
+  atomic_int wrong; /* answers that cannot be */
   atomic_bool done;
 } log_crowd;
 
@@ -255,10 +256,9 @@ static void *log_crowd_take(void *user) {
     items[0].cost = 1 + i % 3;
     items[1].cost = 1;
     spile_call call = {.verb = SPILE_VERB_TAKE, .items = items, .n = 1 + (size_t)(i % 2), .now_ms = i, .error = &error};
-    cr_assert(eq(int, crowd->store->ops->decide(crowd->store, &call), SPILE_OK));
-    bool valid = spile__sliding_log.reading_valid(&crowd->spec->shape, &items[0].reading, items[0].cost);
-    cr_assert(valid, "%lld %lld %lld", (long long)items[0].reading.values[0], (long long)items[0].reading.values[1],
-              (long long)items[0].reading.values[2]);
+    bool good = crowd->store->ops->decide(crowd->store, &call) == SPILE_OK &&
+                spile__sliding_log.reading_valid(&crowd->spec->shape, &items[0].reading, items[0].cost);
+    atomic_fetch_add(&crowd->wrong, !good);
     if (items[0].reading.values[0] + items[0].cost <= crowd->spec->shape.capacity)
       atomic_fetch_add(&crowd->charged, items[0].cost);
   }
@@ -274,10 +274,10 @@ static void *log_crowd_peek(void *user) {
     spile_item item = item_of(crowd->spec, "k");
     item.cost = 1;
     spile_call call = {.verb = SPILE_VERB_PEEK, .items = &item, .n = 1, .now_ms = 4000, .error = &error};
-    cr_assert(eq(int, crowd->store->ops->decide(crowd->store, &call), SPILE_OK));
-    cr_assert(spile__sliding_log.reading_valid(&crowd->spec->shape, &item.reading, 1));
+    bool good = crowd->store->ops->decide(crowd->store, &call) == SPILE_OK &&
+                spile__sliding_log.reading_valid(&crowd->spec->shape, &item.reading, 1);
     /* Nothing is forgotten within an hour. */
-    cr_assert(le(i64, last, item.reading.values[0]));
+    atomic_fetch_add(&crowd->wrong, !good || item.reading.values[0] < last);
     last = item.reading.values[0];
   }
   return NULL;
@@ -297,6 +297,7 @@ Test(memory, mem_02_a_log_lets_exactly_its_capacity_through_many_threads, .timeo
     (void)pthread_join(takers[i], NULL);
   atomic_store(&crowd.done, true);
   (void)pthread_join(peeker, NULL);
+  cr_assert(eq(int, atomic_load(&crowd.wrong), 0));
   cr_assert(eq(i64, atomic_load(&crowd.charged), 1000));
   store->ops->close(store, false);
 }
