@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The golden vectors, tests/vectors/ *.csv, through the C core and the memory store. Their header tells the columns;
- * make.py computed them with fractions.
+ * make.py computed those of the token bucket with fractions, algorithms.py the others, which have two columns more.
  */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
@@ -16,7 +16,8 @@
 #include "core/decide.h"
 #include "core/limit.h"
 
-#define COLUMNS 14
+#define COLUMNS 14 /* of the token bucket */
+#define COLUMNS_MAX 16
 #define ROWS_MAX 1000   /* of one file */
 #define BUCKETS_MAX 16  /* of one scenario */
 #define REQUESTS_MAX 16 /* of one step */
@@ -34,10 +35,12 @@ typedef struct vector_row {
   int64_t remaining;
   int64_t retry_after_ms;
   int64_t reset_after_ms;
+  int64_t delay_ms;
   bool decides;
 } vector_row;
 
-static const char *const files[] = {"rates", "bounds", "clock", "change", "several"};
+static const char *const files[] = {"rates",        "bounds",       "clock",          "change",      "several",
+                                    "leaky_bucket", "fixed_window", "sliding_window", "sliding_log", "mixed"};
 
 static int64_t number_read(const char *text, int line) {
   char *end;
@@ -46,8 +49,11 @@ static int64_t number_read(const char *text, int line) {
   return number;
 }
 
-static spile_limit *limit_read(const char *bucket, char *const *columns, int line) {
+static spile_limit *limit_read(const char *bucket, const char *algorithm, char *const *columns, int line) {
   spile_limit_def def = SPILE_LIMIT_DEF_INIT;
+  spile_algorithm number;
+  cr_assert(spile__algorithm_find(algorithm, strlen(algorithm), &number), "line %d: \"%s\"", line, algorithm);
+  def.algorithm = (int)number;
   def.name = bucket;
   def.capacity = number_read(columns[0], line);
   def.refill_tokens = number_read(columns[1], line);
@@ -70,26 +76,29 @@ static int outcome_read(const char *text, int line) {
 }
 
 static void row_read(vector_row *row, char *text, int line) {
-  char *columns[COLUMNS];
+  char *columns[COLUMNS_MAX];
   size_t n = 0;
-  for (char *at = text; at != NULL && n < COLUMNS; n++) {
+  for (char *at = text; at != NULL && n < COLUMNS_MAX; n++) {
     columns[n] = at;
     at = strchr(at, ',');
     if (at != NULL)
       *at++ = '\0';
   }
-  cr_assert(n == COLUMNS, "line %d has %zu columns", line, n);
+  cr_assert(n == COLUMNS || n == COLUMNS_MAX, "line %d has %zu columns", line, n);
+  bool all = n == COLUMNS_MAX;
+  char **numbers = columns + (all ? 6 : 5);
   *row = (vector_row){.line = line,
                       .step = number_read(columns[1], line),
                       .at_ms = number_read(columns[2], line),
                       .take = strcmp(columns[3], "take") == 0,
-                      .limit = limit_read(columns[4], columns + 5, line),
-                      .cost = number_read(columns[8], line),
-                      .outcome = outcome_read(columns[9], line),
-                      .remaining = number_read(columns[10], line),
-                      .reset_after_ms = number_read(columns[12], line),
-                      .decides = number_read(columns[13], line) == 1};
-  row->retry_after_ms = columns[11][0] == '\0' ? SPILE_UNKNOWN : number_read(columns[11], line);
+                      .limit = limit_read(columns[4], all ? columns[5] : "token_bucket", numbers, line),
+                      .cost = number_read(numbers[3], line),
+                      .outcome = outcome_read(numbers[4], line),
+                      .remaining = number_read(numbers[5], line),
+                      .reset_after_ms = number_read(numbers[7], line),
+                      .delay_ms = all ? number_read(numbers[8], line) : 0,
+                      .decides = number_read(columns[n - 1], line) == 1};
+  row->retry_after_ms = numbers[6][0] == '\0' ? SPILE_UNKNOWN : number_read(numbers[6], line);
   cr_assert(row->take || strcmp(columns[3], "peek") == 0);
   (void)snprintf(row->scenario, sizeof(row->scenario), "%.39s", columns[0]);
   (void)snprintf(row->bucket, sizeof(row->bucket), "%.15s", columns[4]);
@@ -136,7 +145,8 @@ static void step_check(const char *file, const vector_row *rows, size_t n, const
     const spile_decision *got = &each[i];
     const vector_row *want = &rows[i];
     bool same = got->outcome == want->outcome && got->remaining == want->remaining &&
-                got->retry_after_ms == want->retry_after_ms && got->reset_after_ms == want->reset_after_ms;
+                got->retry_after_ms == want->retry_after_ms && got->reset_after_ms == want->reset_after_ms &&
+                got->delay_ms == want->delay_ms;
     cr_expect(same, "%s.csv line %d: %s remaining %" PRId64 " retry %" PRId64 " reset %" PRId64, file, want->line,
               spile_outcome_name(got->outcome), got->remaining, got->retry_after_ms, got->reset_after_ms);
     bool decides = decision->index == i;
@@ -168,15 +178,13 @@ static size_t core_find(core_buckets *buckets, const char *name) {
 
 static void core_step(core_buckets *buckets, const vector_row *rows, size_t n, spile_decision *decision,
                       spile_decision *each) {
-  const spile__algorithm *bucket = &spile__token_bucket;
   spile_item items[REQUESTS_MAX] = {{0}};
   bool moved[REQUESTS_MAX] = {false};
   bool never = false;
   for (size_t i = 0; i < n; i++) {
     items[i] = (spile_item){.spec = spile_limit_spec(rows[i].limit), .cost = rows[i].cost};
     size_t at = core_find(buckets, rows[i].bucket);
-    moved[i] = bucket->read(&items[i].spec->shape, buckets->stored[at] ? &buckets->states[at] : NULL, rows[i].at_ms,
-                            rows[i].cost, &items[i].reading);
+    moved[i] = spile__item_read(&items[i], buckets->stored[at] ? &buckets->states[at] : NULL, rows[i].at_ms);
     never = never || rows[i].cost > items[i].spec->shape.capacity;
   }
   bool take = rows->take && !never;
@@ -186,10 +194,13 @@ static void core_step(core_buckets *buckets, const vector_row *rows, size_t n, s
     if (items[i].cost == 0 || (!charged && !moved[i]))
       continue;
     const spile_shape *shape = &items[i].spec->shape;
+    const spile__algorithm *algorithm = spile__algorithm_get(items[i].spec->algorithm);
     if (charged)
-      bucket->charge(shape, &items[i].reading, items[i].cost);
+      algorithm->charge(shape, &items[i].reading, items[i].cost);
     size_t at = core_find(buckets, rows[i].bucket);
-    buckets->stored[at] = bucket->state(shape, &items[i].reading, rows[i].at_ms, NULL, &buckets->states[at]);
+    spile__state *state = &buckets->states[at];
+    buckets->stored[at] =
+        algorithm->state(shape, &items[i].reading, rows[i].at_ms, buckets->stored[at] ? state : NULL, state);
   }
 }
 
@@ -245,7 +256,7 @@ static void check_memory(const char *file) {
 }
 
 ParameterizedTestParameters(vectors, the_core_gives_the_golden_answers) {
-  static size_t indexes[] = {0, 1, 2, 3, 4};
+  static size_t indexes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
   return cr_make_param_array(size_t, indexes, sizeof(indexes) / sizeof(indexes[0]));
 }
 
@@ -254,7 +265,7 @@ ParameterizedTest(size_t *index, vectors, the_core_gives_the_golden_answers) {
 }
 
 ParameterizedTestParameters(vectors, the_memory_store_gives_the_golden_answers) {
-  static size_t indexes[] = {0, 1, 2, 3, 4};
+  static size_t indexes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
   return cr_make_param_array(size_t, indexes, sizeof(indexes) / sizeof(indexes[0]));
 }
 
