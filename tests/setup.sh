@@ -5,10 +5,12 @@
 # Needs root or sudo only when something is missing. Prints one line, and apt's own words when it fails.
 set -eu
 
-build='gcc libc6-dev meson ninja-build pkg-config liblmdb-dev libhiredis-dev zlib1g-dev libjansson-dev libsodium-dev'
+build='gcc libc6-dev meson ninja-build pkg-config liblmdb-dev libhiredis-dev zlib1g-dev libjansson-dev'
 # g++: the headers promise C++17 too. locales: numbers are read the same in one that writes 0,05. redis-server: the Redis store is tested on a real one.
-test="$build g++ libcriterion-dev redis-server locales"
-ci="$test clang clang-format libclang-rt-14-dev git"
+test="$build libsodium-dev g++ libcriterion-dev redis-server locales"
+# The example server and its clients.
+http='libmicrohttpd-dev curl wrk'
+ci="$test $http clang clang-format libclang-rt-14-dev git"
 
 case "${1-}" in
 build) wanted=$build ;;

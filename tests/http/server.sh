@@ -1,0 +1,299 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The example server as its clients see it, with curl and wrk as clients: server.sh SERVER WHAT, where WHAT is one of
+# the functions below that begin with "it_". Everything it starts listens on a loopback port that the kernel chose or on a
+# UNIX socket, and is ended by its process id.
+set -eu
+server=$1
+here=$(cd "$(dirname "$0")" && pwd)
+examples=$here/../../docs/examples
+work=$(mktemp -d)
+pids=''
+# What is left when something fails.
+cleanup() {
+    for pid in $pids; do
+        kill -KILL "$pid" 2>/dev/null || true
+    done
+    wait
+    rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 1' HUP INT TERM
+
+fail() {
+    echo "FAILED: $1" >&2
+    for file in "$work"/*.err "$work"/head "$work"/wrk; do
+        [ -s "$file" ] && { echo "-- ${file##*/}"; tail -n 30 "$file"; } >&2
+    done
+    exit 1
+}
+# same WHAT GOT WANTED
+same() {
+    [ "$2" = "$3" ] || fail "$1: $2, not $3"
+}
+# waits up to 30 s for a command to succeed: until_true WHAT COMMAND...
+until_true() {
+    what=$1
+    shift
+    for poll in $(seq 600); do
+        if "$@"; then
+            return 0
+        fi
+        sleep 0.05
+    done
+    fail "$what: not within 30 s"
+}
+
+# Starts the server and waits until it answers; sets $address and $pid.
+start() {
+    : >"$work/server.out"
+    "$server" -l 127.0.0.1:0 "$@" >"$work/server.out" 2>"$work/server.err" &
+    pid=$!
+    pids="$pids $pid"
+    until_true 'the server listens' grep -q '^listening on ' "$work/server.out"
+    address=http://$(sed -n 's/^listening on //p' "$work/server.out")
+    until_true 'the server answers' answers
+}
+answers() {
+    curl -s -o /dev/null --max-time 2 "$address/health"
+}
+# Ends it as a supervisor does. A sanitizer's report is an exit status.
+stop() {
+    kill -TERM "$pid"
+    status=0
+    wait "$pid" || status=$?
+    same 'the exit status of the server' "$status" 0
+}
+
+# post PATH [options of curl]: the status; headers are in $work/head, the body in $work/body.
+post() {
+    path=$1
+    shift
+    curl -s -X POST -D "$work/head" -o "$work/body" -w '%{http_code}' --max-time 20 "$@" "$address$path"
+}
+header() {
+    tr -d '\r' <"$work/head" | sed -n "s/^$1: //p"
+}
+# Statuses of N requests in a row, as "20x200 1x429".
+posts() {
+    n=$1
+    shift
+    for i in $(seq "$n"); do
+        post "$@"
+        echo
+    done | uniq -c | awk '{ printf "%s%dx%s", (NR > 1 ? " " : ""), $1, $2 }'
+}
+# load SECONDS PATH: wrk in the background; load_end waits for it and reads s200, s429, s503, other and errors.
+load() {
+    wrk -t 2 -c 16 --timeout 20s -d "$1" -s "$here/count.lua" "$address$2" >"$work/wrk" 2>&1 &
+    load_pid=$!
+    pids="$pids $load_pid"
+}
+load_end() {
+    wait "$load_pid" || fail 'wrk failed'
+    eval "$(grep -E '^(s200|s429|s503|other|errors)=[0-9.]+$' "$work/wrk" | sed 's/\..*//')"
+}
+
+limits() {
+    cat >"$work/limits.json"
+}
+
+a_day_or_less() {
+    { [ "$1" -gt 86300 ] && [ "$1" -le 86400 ]; } || fail "Retry-After: $1, not about 86400"
+}
+it_answers_a_burst_as_the_file_says() {
+    # What a burst leaves does not depend on how long it took.
+    sed -e 's|"1/2s"|"1/d"|' -e 's|"1/20s"|"1/d"|' -e 's|"1/m"|"1/d"|' "$examples/limits.json" | limits
+    start -f "$work/limits.json" -k "$examples/accounts.txt"
+    same 'a burst of 21' "$(posts 21 /search)" '20x200 1x429'
+    a_day_or_less "$(header Retry-After)"
+    same 'X-RateLimit-Limit' "$(header X-RateLimit-Limit)" 20
+    same 'X-RateLimit-Remaining' "$(header X-RateLimit-Remaining)" 0
+    same 'Content-Type' "$(header Content-Type)" application/problem+json
+    same 'Cache-Control' "$(header Cache-Control)" no-store
+    header RateLimit | grep -q '^"POST /search";r=0;t=' || fail 'RateLimit'
+    grep -q '"status":429,"violated-policies":\["POST /search"\]' "$work/body" || fail 'the body of a 429'
+    same 'one export costs all five' "$(posts 2 /export)" '1x200 1x429'
+    [ "$(header Retry-After)" -gt 431900 ] || fail "Retry-After of an export: $(header Retry-After), not 5 days"
+    same 'another route is another bucket' "$(posts 1 /nothing)" 1x404
+    same 'X-RateLimit-Limit of an anonymous caller' "$(header X-RateLimit-Limit)" 30
+
+    # Tiers by API key. A key that nobody has is no bucket of its own.
+    same 'a key of tier pro' "$(posts 1 /search -H 'X-Api-Key: k-acme-1')" 1x200
+    same 'its X-RateLimit-Limit' "$(header X-RateLimit-Limit)" 100
+    same 'an invented key' "$(posts 1 /search -H 'X-Api-Key: k-acme-2')" 1x429
+    same 'a client that a trusted proxy names' "$(posts 1 /search -H 'X-Forwarded-For: 203.0.113.9')" 1x200
+
+    same 'logins' "$(posts 3 /login)" 3x200
+    same 'resets take from the bucket of logins' "$(posts 3 /reset)" '2x200 1x429'
+    same '/health is not limited' "$(curl -s -D "$work/head" -o /dev/null -w '%{http_code}' "$address/health")" 200
+    same 'and says nothing of limits' "$(header X-RateLimit-Limit)" ''
+    same 'denied takes on /metrics' "$(curl -s "$address/metrics" | sed -n 's/^spile_takes_total{.*"denied".*} //p')" 4
+    stop
+}
+
+it_lets_a_client_by_after_exactly_retry_after() {
+    limits <<'EOF'
+{ "on_store_error": "open", "limits": { "default": { "capacity": 1, "refill": "1/s", "key": ["ip"] } } }
+EOF
+    start -f "$work/limits.json"
+    until_true 'a request is refused' is_refused
+    wait_s=$(header Retry-After)
+    same 'Retry-After' "$wait_s" 1
+    sleep "$wait_s"
+    same 'after Retry-After' "$(post /)" 404
+    stop
+}
+is_refused() {
+    [ "$(post /)" = 429 ]
+}
+
+redis_start() {
+    redis-server --port 0 --unixsocket "$work/redis.sock" --dir "$work" --save '' --appendonly no --daemonize no \
+        --loglevel warning >"$work/redis.err" 2>&1 &
+    redis=$!
+    pids="$pids $redis"
+    until_true 'redis-server answers' redis_answers
+}
+redis_answers() {
+    [ "$(redis-cli -s "$work/redis.sock" ping 2>/dev/null)" = PONG ]
+}
+it_serves_open_routes_and_closes_others_while_redis_is_dead() {
+    limits <<'EOF'
+{ "on_store_error": "open", "timeout_ms": 1000, "key": ["ip"],
+  "named": { "login": { "capacity": 1000000, "refill": "1/m", "on_store_error": "closed" } },
+  "limits": { "default": { "capacity": 1000000, "refill": "1/s" }, "POST /login": "login" } }
+EOF
+    redis_start
+    start -f "$work/limits.json" -s "redis+unix://$work/redis.sock"
+    same 'a login' "$(post /login)" 200
+    load 2s /search
+    sleep 0.5
+    kill -KILL "$redis"
+    wait "$redis" 2>/dev/null || true
+    same 'an open route under load, without a store' "$(post /search)" 200
+    same 'its X-RateLimit-Limit' "$(header X-RateLimit-Limit)" ''
+    same 'a closed route' "$(post /login)" 503
+    same 'its Retry-After' "$(header Retry-After)" ''
+    load_end
+    same 'answers that are none of the limits' "$other" 0
+    same 'connections that failed' "$errors" 0
+    same 'refused on an open route' "$((s429 + s503))" 0
+    [ "$s200" -gt 100 ] || fail "only $s200 requests were served"
+    curl -s "$address/metrics" >"$work/metrics"
+    grep -q 'spile_policy_answers_total{answer="open"} [1-9]' "$work/metrics" || fail 'no policy answer was counted as open'
+    grep -q 'spile_policy_answers_total{answer="closed"} [1-9]' "$work/metrics" || fail 'no policy answer was counted as closed'
+    redis_start
+    until_true 'the store decides again' store_decides
+    stop
+    kill -TERM "$redis"
+    wait "$redis" 2>/dev/null || true
+}
+store_decides() {
+    [ "$(post /login)" = 200 ] && [ -n "$(header X-RateLimit-Limit)" ]
+}
+
+# A process that is told twice before it looks may read once, so each is waited for.
+exchanges_limits_under_load_and_keeps_good_ones() {
+    processes=$1
+    shift
+    file() {
+        printf '{ "on_store_error": "open", "limits": { "default": { "capacity": %s, "refill": "1/s", "key": ["ip"] } } }\n' \
+            "$1" >"$work/new"
+        mv "$work/new" "$work/limits.json"
+    }
+    file 1000000
+    start -f "$work/limits.json" "$@"
+    load 2s /search
+    for i in 1 2 3 4 5 6 7 8; do
+        file "$((1000000 + i))"
+        kill -HUP "$pid"
+        until_true "the limits are exchanged ($i)" said 'limits: read again' $((i * processes))
+        post /search >/dev/null
+        same 'the capacity of an exchanged file' "$(header X-RateLimit-Limit)" $((1000000 + i))
+    done
+    file '"many"'
+    kill -HUP "$pid"
+    until_true 'the fault is reported' said 'limits: those before stay in force' "$processes"
+    grep -q 'limits.json:1:[0-9]*: limits.default.capacity: ' "$work/server.err" || fail 'the fault has no place'
+    same 'a request under the limits before' "$(post /search)" 200
+    same 'their capacity' "$(header X-RateLimit-Limit)" 1000008
+    load_end
+    same 'answers that are not 200' "$((s429 + s503 + other))" 0
+    same 'connections that failed' "$errors" 0
+    file 5
+    kill -HUP "$pid"
+    until_true 'the repaired file is taken' said 'limits: read again' $((9 * processes))
+    post /search >/dev/null
+    same 'the capacity of the repaired file' "$(header X-RateLimit-Limit)" 5
+    stop
+}
+# said LINE TIMES
+said() {
+    [ "$(grep -c "^$1\$" "$work/server.err")" -ge "$2" ]
+}
+it_exchanges_limits_under_load_and_keeps_good_ones() {
+    exchanges_limits_under_load_and_keeps_good_ones 1
+}
+
+# Sixteen connections at once, far more requests than tokens, a token a day.
+stays_within_a_limit_exactly() {
+    limits <<'EOF'
+{ "on_store_error": "open", "timeout_ms": 10000, "key": ["ip"],
+  "skip": [{ "route": "GET /health" }], "limits": { "default": { "capacity": 100, "refill": "1/d" } } }
+EOF
+    start -f "$work/limits.json" "$@"
+    load 1s /search
+    load_end
+    same 'admitted' "$s200" 100
+    same 'neither admitted nor refused' "$((s503 + other))" 0
+    [ "$s429" -ge 100 ] || fail "only $s429 requests were refused: too few to tell"
+    stop
+}
+it_stays_within_the_limit_with_threads_over_memory() {
+    stays_within_a_limit_exactly -t 4
+}
+it_stays_within_the_limit_with_prefork_workers_over_lmdb() {
+    stays_within_a_limit_exactly -w 4 -t 1 -s "lmdb:$work/store"
+}
+it_hands_a_reload_to_all_prefork_workers() {
+    exchanges_limits_under_load_and_keeps_good_ones 2 -w 2 -t 1 -s "lmdb:$work/store"
+}
+
+it_remembers_accounts() {
+    printf 'k1 acme free\n' >"$work/accounts"
+    start -f "$examples/limits.json" -k "$work/accounts"
+    post /search -H 'X-Api-Key: k1' >/dev/null
+    same 'X-RateLimit-Limit of tier free' "$(header X-RateLimit-Limit)" 20
+    printf 'k1 acme pro\n' >"$work/accounts"
+    post /search -H 'X-Api-Key: k1' >/dev/null
+    same 'X-RateLimit-Limit for 300 s more' "$(header X-RateLimit-Limit)" 20
+    stop
+    start -f "$examples/limits.json" -k "$work/accounts" -c 0
+    post /search -H 'X-Api-Key: k1' >/dev/null
+    same 'X-RateLimit-Limit of tier pro' "$(header X-RateLimit-Limit)" 100
+    printf 'k1 acme free\n' >"$work/accounts"
+    post /search -H 'X-Api-Key: k1' >/dev/null
+    same 'X-RateLimit-Limit where nothing is remembered' "$(header X-RateLimit-Limit)" 20
+    stop
+}
+
+it_refuses_to_start_wrongly() {
+    limits <<'EOF'
+{ "limits": { "default": { "capacity": 0, "refill": "1/s" }, "POST /serach": "lgoin" } }
+EOF
+    status=0
+    "$server" -l 127.0.0.1:0 -f "$work/limits.json" >/dev/null 2>"$work/server.err" || status=$?
+    same 'the exit status with a bad file' "$status" 2
+    grep -q 'limits.default.capacity' "$work/server.err" || fail 'the first fault is not told'
+    grep -q 'lgoin' "$work/server.err" || fail 'the second fault is not told'
+    status=0
+    "$server" -l 127.0.0.1:0 -f "$examples/limits.json" -s memory: -w 2 2>"$work/server.err" || status=$?
+    same 'the exit status with workers over memory' "$status" 2
+    status=0
+    "$server" -l 127.0.0.1:0 -w 2 -s "lmdb:$work/store" -f "$work/none.json" >/dev/null 2>"$work/server.err" || status=$?
+    same 'the exit status of a server whose workers cannot start' "$status" 2
+}
+
+"it_$2"
