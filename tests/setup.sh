@@ -8,8 +8,8 @@ set -eu
 build='gcc libc6-dev meson ninja-build pkg-config liblmdb-dev libhiredis-dev zlib1g-dev libjansson-dev'
 # g++: the headers promise C++17 too. locales: numbers are read the same in one that writes 0,05. redis-server: the Redis store is tested on a real one.
 test="$build libsodium-dev g++ libcriterion-dev redis-server locales"
-# The example server and its clients.
-http='libmicrohttpd-dev curl wrk'
+# The example server, its clients and the gateway before it.
+http='libmicrohttpd-dev curl wrk nginx'
 ci="$test $http clang clang-format libclang-rt-14-dev git"
 
 case "${1-}" in

@@ -15,7 +15,7 @@
  *               -w WORKERS  processes that share the port; not with memory:, of which each would have its own (0: one)
  *
  * SIGHUP reads the limits again; a file with faults is reported and changes nothing. SIGTERM and SIGINT end the server.
- * /metrics is for Prometheus, and with -w of whichever worker it met.
+ * /authorize answers for a gateway (gateway.md); /metrics is for Prometheus, and with -w of whichever worker it met.
  * Loopback and UNIX-socket peers may name the client in X-Forwarded-For, so a proxy in front must set it.
  */
 #include <errno.h>
@@ -103,7 +103,7 @@ static bool limit_request(const server *s, struct MHD_Connection *connection, co
 /* ---- Answers ---- */
 
 static enum MHD_Result reply(struct MHD_Connection *connection, unsigned status, const char *type, const char *body,
-                             size_t len, const spile_http_response *answer) {
+                             size_t len, const spile_http_response *answer, const char *limit_status) {
   struct MHD_Response *response = MHD_create_response_from_buffer(len, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
   if (response == NULL)
     return MHD_NO;
@@ -111,6 +111,8 @@ static enum MHD_Result reply(struct MHD_Connection *connection, unsigned status,
     (void)MHD_add_response_header(response, "Content-Type", type);
   for (size_t i = 0; i < answer->header_count; i++)
     (void)MHD_add_response_header(response, answer->headers[i].name, answer->headers[i].value);
+  if (limit_status != NULL)
+    (void)MHD_add_response_header(response, "X-Limit-Status", limit_status);
   enum MHD_Result result = MHD_queue_response(connection, status, response);
   MHD_destroy_response(response);
   return result;
@@ -130,9 +132,24 @@ static enum MHD_Result metrics_reply(const server *s, struct MHD_Connection *con
   }
   bool fits = text != NULL && needed <= size;
   enum MHD_Result result = reply(connection, fits ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE,
-                                 "text/plain; version=0.0.4", fits ? text : "", fits ? strlen(text) : 0, answer);
+                                 "text/plain; version=0.0.4", fits ? text : "", fits ? strlen(text) : 0, answer, NULL);
   free(text);
   return result;
+}
+
+/* nginx takes 2xx, 401 and 403 of an authorizer, so all refusals are 403 and X-Limit-Status has the status. */
+static enum MHD_Result authorize(const server *s, struct MHD_Connection *connection) {
+  char text[SPILE_HTTP_BUFFER_SIZE];
+  spile_http_response answer = SPILE_HTTP_RESPONSE_INIT(text, sizeof(text));
+  const char *method = header_line(connection, "X-Original-Method", 0);
+  const char *path = header_line(connection, "X-Original-URI", 0);
+  if (method == NULL || path == NULL)
+    return reply(connection, MHD_HTTP_BAD_REQUEST, NULL, "", 0, &answer, NULL);
+  if (limit_request(s, connection, method, path, NULL, &answer))
+    return reply(connection, MHD_HTTP_NO_CONTENT, NULL, "", 0, &answer, NULL);
+  char status[16];
+  (void)snprintf(status, sizeof(status), "%d", answer.status);
+  return reply(connection, MHD_HTTP_FORBIDDEN, NULL, "", 0, &answer, status);
 }
 
 static const struct {
@@ -156,6 +173,9 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
     return MHD_YES;
   }
   const server *s = user;
+  if (strcmp(path, "/authorize") == 0)
+    return authorize(s, connection);
+
   size_t i = 0;
   while (i < sizeof(routes) / sizeof(routes[0]) &&
          (strcmp(routes[i].method, method) != 0 || strcmp(routes[i].path, path) != 0))
@@ -164,12 +184,12 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
   char text[SPILE_HTTP_BUFFER_SIZE];
   spile_http_response answer = SPILE_HTTP_RESPONSE_INIT(text, sizeof(text));
   if (!limit_request(s, connection, method, path, found ? routes[i].path : NULL, &answer))
-    return reply(connection, (unsigned)answer.status, NULL, answer.body, answer.body_len, &answer);
+    return reply(connection, (unsigned)answer.status, NULL, answer.body, answer.body_len, &answer, NULL);
   if (!found)
-    return reply(connection, MHD_HTTP_NOT_FOUND, "application/json", "{\"error\":\"not_found\"}\n", 22, &answer);
+    return reply(connection, MHD_HTTP_NOT_FOUND, "application/json", "{\"error\":\"not_found\"}\n", 22, &answer, NULL);
   if (routes[i].body == NULL)
     return metrics_reply(s, connection, &answer);
-  return reply(connection, MHD_HTTP_OK, "application/json", routes[i].body, strlen(routes[i].body), &answer);
+  return reply(connection, MHD_HTTP_OK, "application/json", routes[i].body, strlen(routes[i].body), &answer, NULL);
 }
 
 /* ---- Limits ---- */

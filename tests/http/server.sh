@@ -1,17 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The example server as its clients see it, with curl and wrk as clients: server.sh SERVER WHAT, where WHAT is one of
+# The example server as its clients see it, with curl and wrk as clients: server.sh SERVER WHAT [NGINX], where WHAT is one of
 # the functions below that begin with "it_". Everything it starts listens on a loopback port that the kernel chose or on a
 # UNIX socket, and is ended by its process id.
 set -eu
 server=$1
+nginx_program=${3-nginx}
 here=$(cd "$(dirname "$0")" && pwd)
 examples=$here/../../docs/examples
 work=$(mktemp -d)
 pids=''
+nginx=''
 # What is left when something fails.
 cleanup() {
+    # Its workers outlive a master that is killed.
+    [ -z "$nginx" ] || { kill -TERM "$nginx" && wait "$nginx"; } 2>/dev/null || true
     for pid in $pids; do
         kill -KILL "$pid" 2>/dev/null || true
     done
@@ -294,6 +298,87 @@ EOF
     status=0
     "$server" -l 127.0.0.1:0 -w 2 -s "lmdb:$work/store" -f "$work/none.json" >/dev/null 2>"$work/server.err" || status=$?
     same 'the exit status of a server whose workers cannot start' "$status" 2
+}
+
+# nginx listens on an address of 127.0.0.0/8 that most likely nobody has, as it cannot say which port it was given.
+gateway_start() {
+    for try in 1 2 3 4 5; do
+        gateway=127.$(od -An -N3 -tu1 /dev/urandom | awk '{ printf "%d.%d.%d", $1 % 250 + 2, $2, $3 % 250 + 2 }'):18088
+        sed -e "s|server 127.0.0.1:8080;|server ${address#http://};|" -e "s|server 127.0.0.1:8000;|server unix:$work/site;|" \
+            -e "s|listen 127.0.0.1:8088;|listen $gateway;|" -e 's|^worker_processes .*|worker_processes 2;|' \
+            "$examples/nginx.conf" | sed '$d' >"$work/nginx.conf"
+        cat >>"$work/nginx.conf" <<EOF
+    client_body_temp_path $work/body_temp; proxy_temp_path $work/proxy_temp; fastcgi_temp_path $work/fastcgi_temp;
+    uwsgi_temp_path $work/uwsgi_temp; scgi_temp_path $work/scgi_temp;
+    server {
+        listen unix:$work/site;
+        location / { return 200 "the site\n"; }
+        location = /secret { return 403 "the site says no\n"; }
+        location = /broken { return 500 "the site is broken\n"; }
+    }
+}
+EOF
+        [ "$(id -u)" -ne 0 ] || sed -i '1i user root;' "$work/nginx.conf"
+        "$nginx_program" -p "$work" -e "$work/nginx.err" -c "$work/nginx.conf" -g 'daemon off;' >>"$work/nginx.err" 2>&1 &
+        nginx=$!
+        for i in $(seq 600); do
+            if curl -s -o /dev/null --max-time 2 "http://$gateway/"; then
+                return 0
+            fi
+            kill -0 "$nginx" 2>/dev/null || break
+            sleep 0.05
+        done
+        kill -TERM "$nginx" 2>/dev/null || true
+        wait "$nginx" || true
+        nginx=''
+    done
+    fail 'nginx does not start'
+}
+it_limits_a_site_behind_nginx() {
+    limits <<'EOF'
+{ "on_store_error": "open", "key": ["ip"], "skip": [{ "route": "GET /" }],
+  "named": { "login": { "capacity": 5, "refill": "1/m", "on_store_error": "closed" } },
+  "limits": { "default": { "capacity": 100, "refill": "1/s" }, "POST /search": { "capacity": 3, "refill": "1/d" },
+              "POST /login": "login", "GET /closed": "blocked" } }
+EOF
+    redis_start
+    start -f "$work/limits.json" -s "redis+unix://$work/redis.sock"
+    limiter_address=$address
+    gateway_start
+    address=http://$gateway
+    same 'searches through the gateway' "$(posts 4 '/search?q=1' -d body)" '3x200 1x429'
+    a_day_or_less "$(header Retry-After)"
+    header RateLimit | grep -q '^"POST /search";r=0;t=' || fail 'RateLimit of a 429'
+    header RateLimit-Policy | grep -q '^"POST /search";q=3;w=259200' || fail 'RateLimit-Policy of a 429'
+    same 'Cache-Control of a 429' "$(header Cache-Control)" no-store
+    same 'Content-Type of a 429' "$(header Content-Type)" application/json
+    same 'the body of a 429' "$(cat "$work/body")" '{"error":"rate_limited"}'
+    same 'another spelling of the path' "$(post '//search/?q=2')" 429
+    same 'a client that names another' "$(post /search -H 'X-Forwarded-For: 203.0.113.9')" 429
+    same 'another route' "$(post /other)" 200
+    same 'its body' "$(cat "$work/body")" 'the site'
+    header RateLimit | grep -q '^"default";r=' || fail 'RateLimit of a 200'
+    same 'Retry-After of a 200' "$(header Retry-After)" ''
+    same 'a 403 of the site itself' "$(post /secret)" 403
+    same 'its body' "$(cat "$work/body")" 'the site says no'
+    same 'a 500 of the site itself' "$(post /broken)" 500
+    same 'a blocked route' "$(curl -s -o "$work/body" -w '%{http_code}' "$address/closed")" 403
+    same 'its body' "$(cat "$work/body")" '{"error":"blocked"}'
+    same 'the inner location from outside' "$(post /_limits)" 404
+
+    kill -KILL "$redis"
+    wait "$redis" 2>/dev/null || true
+    same 'a closed route without a store' "$(post /login)" 503
+    same 'its Retry-After' "$(header Retry-After)" ''
+    same 'its body' "$(cat "$work/body")" '{"error":"unavailable"}'
+    same 'an open route without a store' "$(post /search)" 200
+    address=$limiter_address
+    stop
+    address=http://$gateway
+    same 'the site without a limiter' "$(post /search)" 200
+    kill -QUIT "$nginx"
+    wait "$nginx" || fail 'nginx ended badly'
+    nginx=''
 }
 
 "it_$2"
