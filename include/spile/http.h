@@ -161,8 +161,12 @@ typedef struct spile_http_response {
 } spile_http_response;
 
 /* `text` and `size` as in char text[SPILE_HTTP_BUFFER_SIZE]. What is not named is written by the call. */
-#define SPILE_HTTP_RESPONSE_INIT(text, size) \
-  { sizeof(spile_http_response), (text), (size), 0, 0, 0, {{NULL, NULL}}, NULL, 0 }
+#define SPILE_HTTP_RESPONSE_INIT(text, size)                                                             \
+  {                                                                                                      \
+    sizeof(spile_http_response), (text), (size), 0, 0, 0, {{NULL, NULL}}, NULL, 0, {0}, false, 0, {0}, { \
+      0                                                                                                  \
+    }                                                                                                    \
+  }
 
 /**
  * Takes for a request under the limits that are in force on the limiter (spile_set_limits), and says how to answer it.
