@@ -33,7 +33,8 @@ local format = string.format
 local floor = math.floor
 local values
 
--- The short path: one bucket of unchanged shape on the server's own clock. Whatever is unusual falls through.
+-- The short path: one bucket, or a window of counts, of unchanged shape on the server's own clock. Whatever is unusual
+-- falls through.
 if not KEYS[2] and not ARGV[5] then
   local key, shape = KEYS[1], ARGV[1]
   local value = call('GET', key)
@@ -45,31 +46,55 @@ if not KEYS[2] and not ARGV[5] then
   end
   -- Of a window this is no number.
   local N = tonumber(ARGV[4])
-  if rem and N then
+  local count, before
+  if value and not N and string.sub(value, 1, #shape) == shape then
+    count, before = string.match(value, '^=(%d+):?(%d*)$', #shape + 1)
+  end
+  if rem and N or count then
     local left_ms = call('PTTL', key)
     local ahead_ms = left_ms - 1000
     local cost, room = tonumber(ARGV[2]), tonumber(ARGV[3])
-    local debt = 0
-    if ahead_ms >= 0 then
-      debt = ahead_ms * N + rem
-    end
-    -- Up to an empty bucket nothing can have to be cut.
-    if left_ms >= 0 and rem < N and debt <= cost + room then
-      if debt > room or cost == 0 then
+    if count then
+      local kind, W = string.match(shape, '^(%a)%d+:(%d+)$')
+      W, count = tonumber(W), tonumber(count)
+      -- The window must be the one of the value, begun and not over, so that expiry and what was before stay.
+      if kind == 'f' and before == '' and ahead_ms > 0 and ahead_ms <= W and count > 0 and count <= cost + room then
+        if cost > 0 and count <= room then
+          call('SET', key, shape .. '=' .. format('%d', count + cost), 'KEEPTTL')
+        end
+        return {count, ahead_ms}
+      end
+      local rest_ms = kind == 'w' and before ~= '' and ahead_ms - W or 0
+      if rest_ms > 0 and rest_ms <= W and count > 0 and count <= cost + room then
+        before = tonumber(before)
+        if cost > 0 and before * rest_ms + count * W <= room * W then
+          call('SET', key, shape .. '=' .. format('%d:%d', count + cost, before), 'KEEPTTL')
+        end
+        return {before, count, rest_ms}
+      end
+    else
+      local debt = 0
+      if ahead_ms >= 0 then
+        debt = ahead_ms * N + rem
+      end
+      -- Up to an empty bucket nothing can have to be cut.
+      if left_ms >= 0 and rem < N and debt <= cost + room then
+        if debt > room or cost == 0 then
+          return debt
+        end
+        local after = debt + cost
+        local rem_after = after % N
+        local expires = format('%d', call('PEXPIRETIME', key) - ahead_ms + floor(after / N))
+        if rem_after == rem then
+          -- The value stays, so this needs no memory and works on a server that has none left.
+          call('PEXPIREAT', key, expires)
+        elseif rem_after == 0 then
+          call('SET', key, shape, 'PXAT', expires)
+        else
+          call('SET', key, shape .. format('%d', rem_after), 'PXAT', expires)
+        end
         return debt
       end
-      local after = debt + cost
-      local rem_after = after % N
-      local expires = format('%d', call('PEXPIRETIME', key) - ahead_ms + floor(after / N))
-      if rem_after == rem then
-        -- The value stays, so this needs no memory and works on a server that has none left.
-        call('PEXPIREAT', key, expires)
-      elseif rem_after == 0 then
-        call('SET', key, shape, 'PXAT', expires)
-      else
-        call('SET', key, shape .. format('%d', rem_after), 'PXAT', expires)
-      end
-      return debt
     end
   end
   values = {value}

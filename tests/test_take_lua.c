@@ -800,3 +800,65 @@ Test(take_lua, agrees_with_the_core_on_its_short_path) {
   free(script);
   free(let_in);
 }
+
+/* What a step of a window's life answers and leaves, in two keys. */
+static void windows_same(redis_server *server, const char *what, redisReply *a, redisReply *b) {
+  cr_assert(a->type == b->type, "%s: %s %s", what, a->str != NULL ? a->str : "", b->str != NULL ? b->str : "");
+  cr_assert(a->type == REDIS_REPLY_ARRAY && a->elements == b->elements, "%s: %s", what, a->str != NULL ? a->str : "");
+  for (size_t i = 0; i < a->elements; i++)
+    cr_assert(a->element[i]->integer == b->element[i]->integer, "%s: value %zu: %lld, %lld", what, i,
+              a->element[i]->integer, b->element[i]->integer);
+  freeReplyObject(a);
+  freeReplyObject(b);
+  a = redis_server_command(server, "GET a");
+  b = redis_server_command(server, "GET b");
+  cr_assert(a->type == b->type && (a->type == REDIS_REPLY_NIL || strcmp(a->str, b->str) == 0), "%s: %s, %s", what,
+            a->str != NULL ? a->str : "nothing", b->str != NULL ? b->str : "nothing");
+  freeReplyObject(a);
+  freeReplyObject(b);
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME a"), redis_server_integer(server, "PEXPIRETIME b")));
+}
+
+/* The general form, which the differential test compares with the core, and the short one, told the time. */
+Test(take_lua, windows_agree_on_both_paths, .timeout = 120) {
+  redis_server *server = redis_server_start();
+  char *let_in = replaced(spile__take_lua, "not ARGV[5] then", "not ARGV[6] then");
+  char *script = replaced(let_in, "call('PTTL', key)", "(call('PEXPIRETIME', key) - ARGV[5])");
+  static const char *const shapes[] = {"f5:1000", "f5:1500", "f8:1000", "w5:1000", "w5:1500", "w8:1000"};
+  random_state = 20240613;
+  int64_t now_ms = INT64_C(1700000000000);
+  uint64_t denied = 0;
+  for (int step = 0; step < 12000; step++) {
+    if (step % 4000 == 0)
+      redis_server_run(server, "DEL a b");
+    size_t kind = step < 6000 ? 0 : 3;
+    if (step == 6000)
+      redis_server_run(server, "DEL a b");
+    const char *shape = shapes[kind + (random_below(30) == 0 ? (size_t)random_below(3) : 0)];
+    int64_t capacity = shape[1] - '0';
+    int64_t cost = random_below(4) == 0 ? random_below(capacity + 1) : 1;
+    bool peek = random_below(5) == 0;
+    now_ms += random_below(20) == 0   ? random_below(2500)
+              : random_below(20) == 0 ? -random_below(1200)
+                                      : random_below(120);
+    char text[4][32];
+    (void)snprintf(text[0], sizeof(text[0]), "%" PRId64, peek ? 0 : cost);
+    (void)snprintf(text[1], sizeof(text[1]), "%" PRId64, peek ? capacity : capacity - cost);
+    (void)snprintf(text[2], sizeof(text[2]), "=%" PRId64, cost);
+    (void)snprintf(text[3], sizeof(text[3]), "%" PRId64, now_ms + SHIFT_MS);
+    redisReply *general = EVAL(server, KEYS("a"), shape, text[0], text[1], text[2], text[3]);
+    const char *argv[] = {"EVAL", script, "1", "b", shape, text[0], text[1], text[2], text[3]};
+    size_t argv_len[9];
+    for (size_t i = 0; i < 9; i++)
+      argv_len[i] = strlen(argv[i]);
+    redisReply *quick = redis_server_command_argv(server, 9, argv, argv_len);
+    char what[160];
+    (void)snprintf(what, sizeof(what), "step %d: %s %s %s %s at %s", step, shape, text[0], text[1], text[2], text[3]);
+    denied += general->elements == 2 && general->element[0]->integer > capacity - cost;
+    windows_same(server, what, general, quick);
+  }
+  cr_assert(denied > 500, "%" PRIu64 " denied", denied);
+  free(script);
+  free(let_in);
+  redis_server_free(server);
+}
