@@ -440,6 +440,28 @@ Test(cli, show_tells_every_bucket_or_those_of_one_key) {
   expect_out("");
 }
 
+Test(cli, show_writes_a_limit_as_it_is_given_and_take_tells_its_delay) {
+  const char *uri = lmdb_uri();
+  RUN("take", "me", "--store", uri, "--limit", "5/365d,fixed_window,name=f", "--limit", "5/365d,sliding_window,name=w");
+  expect_status(0);
+  RUN("take", "me", "--store", uri, "--limit", "5/365d,sliding_log,name=e");
+  expect_status(0);
+  RUN("take", "me", "--store", uri, "--limit", "1/365d,leaky_bucket,capacity=5,name=l");
+  expect_status(0);
+  RUN("take", "me", "--store", uri, "--json", "--limit", "1/365d,leaky_bucket,capacity=5,name=l");
+  expect_status(0);
+  expect_contains(run.out, "\"delay_ms\":31535");
+  RUN("show", "--store", uri);
+  expect_status(0);
+  expect_contains(run.out, "me\tf\t5/365d,fixed_window\t4 left");
+  expect_contains(run.out, "me\tw\t5/365d,sliding_window\t4 left");
+  expect_contains(run.out, "me\te\t5/365d,sliding_log\t4 left");
+  expect_contains(run.out, "me\tl\t1/365d,capacity=5,leaky_bucket\t3 left");
+  /* One name, two algorithms: two buckets, whose numbers may differ. */
+  RUN("take", "me", "--store", uri, "--limit", "5/d", "--limit", "7/h,sliding_log");
+  expect_status(0);
+}
+
 Test(cli, json_tells_bytes_that_are_not_utf_8_without_loss) {
   const char *uri = lmdb_uri();
   RUN("take", "\xc3\xa4\xff\"", "--store", uri, "--limit", "5/d");
@@ -622,6 +644,42 @@ Test(cli, simulate_gives_the_memory_store_room_for_every_key_of_the_trace) {
   }
   cr_assert(eq(sz, allowed, KEYS));
   cr_assert(eq(sz, denied, KEYS));
+}
+
+/* Logs grow: what is counted of them must find room too. */
+Test(cli, simulate_gives_the_memory_store_room_for_every_entry_of_logs) {
+  static char trace[200 * 20 * 12];
+  size_t len = 0;
+  for (int i = 0; i < 200; i++) {
+    for (int key = 0; key < 20; key++)
+      len += (size_t)snprintf(trace + len, sizeof(trace) - len, "%d,k%d\n", i, key);
+  }
+  RUN_INPUT(trace, "simulate", "--limit", "150/m,sliding_log");
+  expect_status(0);
+  size_t allowed = 0;
+  for (const char *at = run.out; (at = strstr(at, ",allowed,")) != NULL; at++)
+    allowed++;
+  cr_assert(eq(sz, allowed, 20 * 150));
+}
+
+/* The articles' own trace: a hundred in the last second before noon, and a hundred in the second after. */
+Test(cli, simulate_tells_the_windows_apart) {
+  static char trace[200 * 16];
+  size_t len = 0;
+  for (int i = 0; i < 200; i++)
+    len += (size_t)snprintf(trace + len, sizeof(trace) - len, "%d,a\n", i < 100 ? 43199000 : 43201000);
+  static const struct {
+    const char *limit;
+    size_t second;
+  } rows[] = {{"100/m,fixed_window", 100}, {"100/m,sliding_window", 1}, {"100/m,sliding_log", 0}};
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    RUN_INPUT(trace, "simulate", "--limit", rows[i].limit);
+    expect_status(0);
+    size_t allowed = 0;
+    for (const char *at = run.out; (at = strstr(at, ",allowed,")) != NULL; at++)
+      allowed++;
+    cr_assert(allowed == 100 + rows[i].second, "%s: %zu", rows[i].limit, allowed);
+  }
 }
 
 Test(cli, simulate_shows_the_row_of_the_deciding_limit) {

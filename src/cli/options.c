@@ -76,8 +76,11 @@ static bool duration_parse(const char *text, int64_t *out) {
   return false;
 }
 
-static bool shapes_equal(const spile_shape *a, const spile_shape *b) {
-  return a->capacity == b->capacity && a->refill == b->refill && a->period_ms == b->period_ms && a->debt == b->debt;
+/* Whether two limits of one name are two sets of numbers for one bucket; another algorithm is another bucket. */
+static bool numbers_differ(const spile_spec *a, const spile_spec *b) {
+  return a->algorithm == b->algorithm &&
+         (a->shape.capacity != b->shape.capacity || a->shape.refill != b->shape.refill ||
+          a->shape.period_ms != b->shape.period_ms || a->shape.debt != b->shape.debt);
 }
 
 static int limit_add(cli_options *out, const char *text) {
@@ -91,7 +94,7 @@ static int limit_add(cli_options *out, const char *text) {
   out->limits[out->limit_count++] = limit;
   for (size_t i = 0; i + 1 < out->limit_count; i++) {
     if (strcmp(spile_limit_name(out->limits[i]), spile_limit_name(limit)) == 0 &&
-        !shapes_equal(&spile_limit_spec(out->limits[i])->shape, &spile_limit_spec(limit)->shape))
+        numbers_differ(spile_limit_spec(out->limits[i]), spile_limit_spec(limit)))
       return message(EXIT_USAGE, "two limits of different numbers have the name %s; add ,name=NAME to one of them",
                      spile_limit_name(limit));
   }

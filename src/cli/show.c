@@ -30,7 +30,12 @@ static void shape_print(const spile_stored *stored) {
   output("%" PRId64 "/", stored->refill_tokens);
   if (count != 1)
     output("%" PRId64, count);
-  output("%s,capacity=%" PRId64, units[i].unit, stored->capacity);
+  output("%s", units[i].unit);
+  /* The count of a window is its capacity. */
+  if (strstr(stored->algorithm, "_bucket") != NULL)
+    output(",capacity=%" PRId64, stored->capacity);
+  if (strcmp(stored->algorithm, "token_bucket") != 0)
+    output(",%s", stored->algorithm);
 }
 
 static void stored_print(const spile_stored *stored) {

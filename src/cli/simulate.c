@@ -208,7 +208,8 @@ int simulate_run(const cli_options *options) {
   int64_t clock = 0;
   spile_limiter *limiter = NULL;
   if (status == EXIT_ALLOWED)
-    status = store_open_simulated(&limiter, options->store, options->timeout_ms, &clock, keys * options->limit_count);
+    status =
+        store_open_simulated(&limiter, options->store, options->timeout_ms, &clock, store_keys_needed(options, keys));
   if (status == EXIT_ALLOWED) {
     bool reached = false;
     status = trace_decide(&from, limiter, options, &clock, &reached);

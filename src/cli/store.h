@@ -11,6 +11,8 @@
 
 #include <spile/spile.h>
 
+#include "cli/options.h"
+
 enum { STORE_ADDRESS_SIZE = PATH_MAX * 3 + 8 };
 
 /*
@@ -45,6 +47,12 @@ int store_failed(int code, int reason, const char *detail);
  */
 int store_open_simulated(spile_limiter **out, const char *uri, int64_t timeout_ms, const int64_t *clock,
                          uint64_t buckets);
+
+/*
+ * How many keys a memory store has to be opened for, so that so many keys under every --limit find room, however much
+ * of each is taken: a sliding_log grows with it, and the store has lines for 14 entries a key.
+ */
+uint64_t store_keys_needed(const cli_options *options, uint64_t keys);
 
 /* Whether `uri` is the memory store that store_open_simulated sizes. */
 bool store_is_sized(const char *uri);

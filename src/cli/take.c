@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include <spile/sys/store.h>
+
 #include "cli/output.h"
 #include "cli/store.h"
 
@@ -21,6 +23,8 @@ static void decision_print_json(const spile_decision *decision, bool named) {
   output_json_number(decision->retry_after_ms);
   output(",\"reset_after_ms\":");
   output_json_number(decision->reset_after_ms);
+  if (decision->delay_ms > 0)
+    output(",\"delay_ms\":%" PRId64, decision->delay_ms);
   output(",\"decided_by\":\"%s\"", spile_decided_by_name(decision->decided_by));
   if (named) {
     output(",");
@@ -31,18 +35,21 @@ static void decision_print_json(const spile_decision *decision, bool named) {
   output("}\n");
 }
 
-/* What was asked of the deciding limit's bucket: limits of one name are one bucket, and their costs add up. */
-static int64_t cost_asked(const cli_options *options, const char *name) {
+/* What was asked of the deciding limit's bucket: limits of one name and algorithm are one, and their costs add up. */
+static int64_t cost_asked(const cli_options *options, uint32_t index) {
+  const spile_spec *decided = spile_limit_spec(options->limits[index]);
   int64_t cost = 0;
-  for (size_t i = 0; i < options->limit_count; i++)
-    cost += strcmp(spile_limit_name(options->limits[i]), name) == 0 ? options->cost : 0;
+  for (size_t i = 0; i < options->limit_count; i++) {
+    const spile_spec *spec = spile_limit_spec(options->limits[i]);
+    cost += spec->algorithm == decided->algorithm && strcmp(spec->name, decided->name) == 0 ? options->cost : 0;
+  }
   return cost;
 }
 
 static void decision_print(const spile_decision *decision, const cli_options *options) {
   output("%s: ", spile_outcome_name(decision->outcome));
   if (decision->outcome == SPILE_NEVER)
-    output("a cost of %" PRId64 " is more than the capacity of %" PRId64, cost_asked(options, decision->name),
+    output("a cost of %" PRId64 " is more than the capacity of %" PRId64, cost_asked(options, decision->index),
            decision->capacity);
   else if (decision->decided_by == SPILE_BY_POLICY)
     output("the store could not answer (%s)%s", spile_reason_name(decision->store_error),
@@ -63,6 +70,10 @@ static void decision_print(const spile_decision *decision, const cli_options *op
   } else if (decision->outcome == SPILE_ALLOWED && decision->reset_after_ms != SPILE_UNKNOWN) {
     output(", full in ");
     output_duration(decision->reset_after_ms);
+  }
+  if (decision->delay_ms > 0) {
+    output(", after ");
+    output_duration(decision->delay_ms);
   }
   if (decision->decided_by == SPILE_BY_LIMITS)
     output("; the store could not answer (%s)", spile_reason_name(decision->store_error));
