@@ -5,6 +5,7 @@
  * cache and what is added is seen.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,7 @@ static int64_t constant_now(void *clock) {
 }
 
 static void hook(void *user, const spile_event *event) {
-  *(uint64_t *)user = event->subject_hash;
+  atomic_store_explicit((atomic_uint_least64_t *)user, event->subject_hash, memory_order_relaxed);
 }
 
 static void log_line(void *user, spile_log_level level, const char *line) {
@@ -119,7 +120,7 @@ int main(int argc, char **argv) {
   bench_begin(argc, argv, about, options, sizeof(options) / sizeof(options[0]));
   spile_limit *plenty = bench_limit("1/m,capacity=5000000,name=POST /search");
   spile_limit *drained = bench_limit("1/d,capacity=1,name=POST /export");
-  uint64_t sink = 0;
+  atomic_uint_least64_t sink = 0;
 
   static const char *const names[] = {"off",         "counts",         "times",        "near hook",
                                       "denied, off", "denied, counts", "denied, hook", "denied, log 1/s"};

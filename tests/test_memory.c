@@ -15,6 +15,7 @@
 #include "backends/backends.h"
 #include "backends/memory.h"
 #include "core/algorithm.h"
+#include "core/decide.h"
 #include "core/limit.h"
 #include "core/siphash.h"
 #include "limiter/env.h"
@@ -259,7 +260,8 @@ static void *log_crowd_take(void *user) {
     bool good = crowd->store->ops->decide(crowd->store, &call) == SPILE_OK &&
                 spile__sliding_log.reading_valid(&crowd->spec->shape, &items[0].reading, items[0].cost);
     atomic_fetch_add(&crowd->wrong, !good);
-    if (items[0].reading.values[0] + items[0].cost <= crowd->spec->shape.capacity)
+    /* A thread that is a second behind the others finds the other bucket cut to empty, and charges neither. */
+    if (good && spile__items_fit(items, call.n))
       atomic_fetch_add(&crowd->charged, items[0].cost);
   }
   return NULL;
