@@ -63,12 +63,13 @@ spile_scripted_store *spile_scripted_store_new(void);
 spile_store *spile_scripted_store_base(spile_scripted_store *store);
 
 /**
- * Queues the answer of the next unanswered decide call.
+ * Queues an answer: each decide call gets the first one that no call has got yet. Without a queued answer a call
+ * succeeds with full buckets, and answers queued afterwards are for the calls that follow.
  *
  * @param code      SPILE_OK or the error to return
  * @param reason    with an error: its reason
  * @param readings  with SPILE_OK: n readings for the first n items; items beyond read 0 (full)
- * @return false when there is no memory. Without a queued answer a call succeeds with full buckets.
+ * @return false when there is no memory
  */
 bool spile_scripted_store_answer(spile_scripted_store *store, int code, spile_reason reason,
                                  const spile_reading *readings, size_t n);

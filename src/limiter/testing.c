@@ -56,6 +56,7 @@ struct spile_scripted_store {
   pthread_mutex_t lock;
   scripted_answer **answers;
   size_t answer_count;
+  size_t answers_given;
   spile_scripted_call **calls;
   size_t call_count;
 };
@@ -123,9 +124,10 @@ static int scripted_decide(spile_store *store, spile_call *call) {
   if (copy == NULL)
     return SPILE_ENOMEM;
   (void)pthread_mutex_lock(&scripted->lock);
-  size_t index = scripted->call_count;
   bool kept = list_append((void ***)&scripted->calls, &scripted->call_count, copy);
-  const scripted_answer *answer = kept && index < scripted->answer_count ? scripted->answers[index] : NULL;
+  const scripted_answer *answer = NULL;
+  if (kept && scripted->answers_given < scripted->answer_count)
+    answer = scripted->answers[scripted->answers_given++];
   (void)pthread_mutex_unlock(&scripted->lock);
   if (!kept) {
     call_free(copy);
