@@ -129,6 +129,64 @@ Test(limits_reload, a_limiter_of_another_prefix_does_not_take_them) {
   spile_close(limiter);
 }
 
+#define BY_API_KEY(where) \
+  "{\"on_store_error\":\"open\",\"key\":[\"ip\"],\"limits\":{\"default\":\"unlimited\"" where "}"
+
+Test(limits_reload, limits_by_api_key_are_refused_where_no_secret_can_hash_it) {
+  static const struct {
+    const char *text;
+    const char *limit; /* NULL: nothing needs the secret */
+  } rows[] = {
+      {BY_API_KEY(",\"GET /\":{\"capacity\":1,\"refill\":\"1/s\",\"key\":[\"tenant\",\"api_key\"]}}"), "\"GET /\""},
+      {BY_API_KEY("},\"always\":[{\"name\":\"all\",\"capacity\":1,\"refill\":\"1/s\",\"key\":\"api_key\"}]"),
+       "\"always#all\""},
+      {BY_API_KEY("},\"tiers\":{\"pro\":{\"default\":{\"capacity\":1,\"refill\":\"1/s\",\"shadow\":true,\"key\":["
+                  "\"api_key\",\"ip\"]}}}"),
+       "\"default\""},
+      {BY_API_KEY(",\"GET /\":{\"capacity\":1,\"refill\":\"1/s\",\"key\":[\"header:api_key\",\"tenant\"]}}"), NULL},
+  };
+  spile_limits *before = limits_of(FILE_WITH("5", "60"));
+  spile_limiter *limiter;
+  cr_assert(eq(int, spile_open(&limiter, "memory:", NULL, NULL), SPILE_OK));
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    cr_assert(eq(int, spile_set_limits(limiter, before, NULL), SPILE_OK));
+    spile_limits *limits = limits_of(rows[i].text);
+    spile_error error = {0};
+    int wanted = rows[i].limit != NULL ? SPILE_ECONFIG : SPILE_OK;
+    cr_assert(spile_set_limits(limiter, limits, &error) == wanted, "row %zu: %s", i, error.message);
+    cr_assert(eq(int, spile_set_limits(limiter, limits, NULL), wanted));
+    if (rows[i].limit != NULL)
+      cr_assert(strstr(error.message, rows[i].limit) != NULL && strstr(error.message, "secret_file") != NULL, "%s",
+                error.message);
+    spile_limits *current = spile_current_limits(limiter);
+    cr_assert(current == (rows[i].limit != NULL ? before : limits), "row %zu", i);
+    spile_limits_unref(current);
+    spile_limits_unref(limits);
+  }
+  spile_limits_unref(before);
+  spile_close(limiter);
+}
+
+#ifdef SPILE_TEST_SODIUM
+Test(limits_reload, limits_by_api_key_are_taken_with_a_secret) {
+  char directory[TEMP_DIR_LEN];
+  char path[TEMP_DIR_LEN + 16];
+  temp_dir_make(directory);
+  (void)snprintf(path, sizeof(path), "%s/secret", directory);
+  FILE *file = fopen(path, "w");
+  cr_assert(file != NULL && fputs("0123456789abcdef0123456789abcdef", file) >= 0 && fclose(file) == 0);
+  spile_options options = SPILE_OPTIONS_INIT;
+  options.secret_file = path;
+  spile_limiter *limiter;
+  cr_assert(eq(int, spile_open(&limiter, "memory:", &options, NULL), SPILE_OK));
+  spile_limits *limits = limits_of(BY_API_KEY(",\"GET /\":{\"capacity\":1,\"refill\":\"1/s\",\"key\":[\"api_key\"]}}"));
+  cr_assert(eq(int, spile_set_limits(limiter, limits, NULL), SPILE_OK));
+  spile_limits_unref(limits);
+  spile_close(limiter);
+  temp_dir_remove(directory);
+}
+#endif
+
 Test(limits_reload, a_forked_child_has_none_and_sets_none) {
   spile_limits *limits = limits_of(FILE_WITH("5", "60"));
   spile_limiter *limiter;
