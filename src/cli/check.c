@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/explain.h"
+#include "cli/limits_file.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 
@@ -14,13 +15,6 @@ typedef struct check {
   size_t errors;
   size_t warnings;
 } check;
-
-/* FILE:LINE:COLUMN: PATH: WHAT; ADVICE, as compilers do, so that editors find the place. */
-static void fault_put(const spile_fault *fault) {
-  message_plain("%s:%d:%d: %s%s%s%s%s%s", fault->file, fault->line, fault->column,
-                fault->level == SPILE_FAULT_WARNING ? "warning: " : "", fault->path, fault->path[0] != '\0' ? ": " : "",
-                fault->what, fault->advice[0] != '\0' ? "; " : "", fault->advice);
-}
 
 static void fault_put_json(const spile_fault *fault) {
   output("{\"level\":\"%s\",", fault->level == SPILE_FAULT_WARNING ? "warning" : "error");
@@ -40,24 +34,7 @@ static void check_visit(void *user, const spile_fault *fault) {
   if (c->json)
     fault_put_json(fault);
   else
-    fault_put(fault);
-}
-
-/* Whether the file has a tier of this name; else a message says which is the nearest. */
-static int tier_check(const spile_limits *limits, const char *tier) {
-  enum { NAMES_MAX = 100 };
-  const char *names[NAMES_MAX];
-  size_t n = 0;
-  for (size_t i = 0; i < limits->tier_count; i++) {
-    if (strcmp(limits->tiers[i].name, tier) == 0)
-      return EXIT_ALLOWED;
-    if (n < NAMES_MAX)
-      names[n++] = limits->tiers[i].name;
-  }
-  if (n == 0)
-    return message(EXIT_USAGE, "the file has no tiers; leave --tier out");
-  return message(EXIT_USAGE, "the file has no tier %s; the nearest is %s", tier,
-                 nearest_name(tier, strlen(tier), names, n));
+    fault_print(fault);
 }
 
 static int check_show(const spile_limits *limits, const cli_options *options) {
@@ -71,7 +48,7 @@ static int check_show(const spile_limits *limits, const cli_options *options) {
       explain_all(limits);
     return EXIT_ALLOWED;
   }
-  int status = options->tier != NULL ? tier_check(limits, options->tier) : EXIT_ALLOWED;
+  int status = tier_check(limits, options->tier);
   if (status != EXIT_ALLOWED)
     return status;
   const spile_route *route = spile_limits_find(limits, NULL, options->explain, options->tier);

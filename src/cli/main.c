@@ -18,14 +18,24 @@
 #define LIMIT_HELP                                                                                                 \
   "  --limit TEXT    such as 10/s, 1/s,capacity=60 or 1000/d,name=day; several are decided all or nothing; also\n" \
   "                  on_full=closed|open|fail and on_store_error=fail|open|closed, each after a comma\n"
-#define COST_HELP "  --cost N        tokens to take, 0 or more (default 1)\n"
+#define FILE_HELP                                                                                                   \
+  "  --limits FILE   instead: what a limits file has for the request (see spile check); KEY is then KIND=VALUE,\n"  \
+  "                  or several with commas between: tenant, user, api_key, ip and header:NAME; or one bare value " \
+  "of\n"                                                                                                            \
+  "                  whatever kind comes first. $SPILE_SECRET_FILE names the secret for limits by api_key\n"        \
+  "  --route ROUTE   with --limits: METHOD and path of the request, such as 'POST /search'\n"                       \
+  "  --tier NAME     with --limits: for a caller of this tier\n"
+#define COST_HELP "  --cost N        tokens to take, 0 or more (default 1; with --limits that of the route)\n"
 #define TIMEOUT_HELP "  --timeout MS    longest time of one store call, 1 to 3600000 (default 1000)\n"
-#define ON_ERROR_HELP \
-  "  --on-error WHAT fail (exit 3, the default), open (allowed) or closed (denied) when the store cannot answer\n"
+#define ON_ERROR_HELP                                                                                              \
+  "  --on-error WHAT fail (exit 3, the default), open (allowed) or closed (denied) when the store cannot answer\n" \
+  "                  (default with --limits: what the file says)\n"
 #define JSON_HELP "  --json          one JSON object a line\n"
 #define ANSWER_HELP                                                                                            \
   "\nExits 0 when allowed, 1 when denied or never, 2 on a wrong command line, 3 when the store fails (unless " \
   "--on-error decides).\n"
+
+#define OPTIONS_FILE (OPTION_LIMITS | OPTION_ROUTE | OPTION_TIER)
 
 static const struct {
   const char *name;
@@ -34,19 +44,24 @@ static const struct {
   const char *help;
 } verbs[] = {
     {"take", take_run,
-     OPTION_STORE | OPTION_LIMIT | OPTION_COST | OPTION_WAIT | OPTION_TIMEOUT | OPTION_ON_ERROR | OPTION_JSON,
+     OPTION_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_COST | OPTION_WAIT | OPTION_TIMEOUT | OPTION_ON_ERROR |
+         OPTION_JSON,
      "usage: spile take KEY --limit TEXT... [option...]\n"
-     "Takes tokens of KEY's bucket if they are there.\n\n" STORE_HELP LIMIT_HELP COST_HELP
+     "       spile take KEY --limits FILE --route ROUTE [option...]\n"
+     "Takes tokens of KEY's bucket if they are there.\n\n" STORE_HELP LIMIT_HELP FILE_HELP COST_HELP
      "  --wait[=MAX]    wait until the tokens are there, at most MAX (500ms, 2s, 1m); more is a denial at "
      "once\n" TIMEOUT_HELP ON_ERROR_HELP JSON_HELP ANSWER_HELP},
-    {"peek", peek_run, OPTION_STORE | OPTION_LIMIT | OPTION_COST | OPTION_TIMEOUT | OPTION_ON_ERROR | OPTION_JSON,
+    {"peek", peek_run,
+     OPTION_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_COST | OPTION_TIMEOUT | OPTION_ON_ERROR | OPTION_JSON,
      "usage: spile peek KEY --limit TEXT... [option...]\n"
-     "Says what a take would find, and changes nothing.\n\n" STORE_HELP LIMIT_HELP COST_HELP TIMEOUT_HELP ON_ERROR_HELP
-         JSON_HELP ANSWER_HELP},
-    {"clear", clear_run, OPTION_STORE | OPTION_LIMIT | OPTION_TIMEOUT | OPTION_JSON | OPTION_SIMULATED,
+     "       spile peek KEY --limits FILE --route ROUTE [option...]\n"
+     "Says what a take would find, and changes nothing.\n\n" STORE_HELP LIMIT_HELP FILE_HELP COST_HELP TIMEOUT_HELP
+         ON_ERROR_HELP JSON_HELP ANSWER_HELP},
+    {"clear", clear_run, OPTION_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_TIMEOUT | OPTION_JSON | OPTION_SIMULATED,
      "usage: spile clear KEY --limit TEXT... [option...]\n"
+     "       spile clear KEY --limits FILE --route ROUTE [option...]\n"
      "       spile clear --simulated [--store URI]\n"
-     "Forgets KEY's bucket under each limit: it is full again.\n\n" STORE_HELP LIMIT_HELP
+     "Forgets KEY's bucket under each limit: it is full again.\n\n" STORE_HELP LIMIT_HELP FILE_HELP
      "  --simulated     instead: remove what killed runs of simulate have left in the store\n" TIMEOUT_HELP JSON_HELP},
     {"simulate", simulate_run, OPTION_STORE | OPTION_LIMIT | OPTION_COST | OPTION_TIMEOUT,
      "usage: spile simulate --limit TEXT... [option...] [TRACE.csv]\n"

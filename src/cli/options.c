@@ -25,7 +25,8 @@ static const struct {
     {"help", OPTION_HELP, VALUE_NONE},           {"on-error", OPTION_ON_ERROR, VALUE_NEEDED},
     {"fields", OPTION_FIELDS, VALUE_NEEDED},     {"top", OPTION_TOP, VALUE_NEEDED},
     {"explain", OPTION_EXPLAIN, VALUE_NEEDED},   {"tier", OPTION_TIER, VALUE_NEEDED},
-    {"markdown", OPTION_MARKDOWN, VALUE_NONE},
+    {"markdown", OPTION_MARKDOWN, VALUE_NONE},   {"limits", OPTION_LIMITS, VALUE_NEEDED},
+    {"route", OPTION_ROUTE, VALUE_NEEDED},
 };
 
 enum { OPTION_COUNT = sizeof(option_table) / sizeof(option_table[0]) };
@@ -157,6 +158,12 @@ static int option_take(cli_options *out, cli_option option, const char *value) {
     return EXIT_ALLOWED;
   case OPTION_TIER:
     out->tier = value;
+    return EXIT_ALLOWED;
+  case OPTION_LIMITS:
+    out->limits_file = value;
+    return EXIT_ALLOWED;
+  case OPTION_ROUTE:
+    out->route = value;
     return EXIT_ALLOWED;
   case OPTION_JSON:
   case OPTION_MARKDOWN:

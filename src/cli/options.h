@@ -26,6 +26,8 @@ typedef enum cli_option {
   OPTION_EXPLAIN = 1 << 12,
   OPTION_TIER = 1 << 13,
   OPTION_MARKDOWN = 1 << 14,
+  OPTION_LIMITS = 1 << 15,
+  OPTION_ROUTE = 1 << 16,
 } cli_option;
 
 typedef struct cli_options {
@@ -42,7 +44,9 @@ typedef struct cli_options {
   int64_t top_count;   /* rows of a table, 0 to 1,000 */
   const char *explain; /* a route */
   const char *tier;
-  char **arguments; /* what is not an option */
+  const char *limits_file;
+  const char *route; /* of the request */
+  char **arguments;  /* what is not an option */
   size_t argument_count;
 } cli_options;
 

@@ -104,7 +104,7 @@ int show_run(const cli_options *options) {
       return message(EXIT_USAGE, "KEY has %zu bytes; it must have 1 to %d", walk.key_len, SPILE_KEY_LEN_MAX);
   }
   spile_limiter *limiter;
-  int status = store_open(&limiter, options->store, options->timeout_ms, SPILE_ON_STORE_ERROR_DEFAULT, NULL, NULL);
+  int status = store_open(&limiter, options->store, &(store_settings){.timeout_ms = options->timeout_ms});
   if (status != EXIT_ALLOWED)
     return status;
   spile_error error = {0};

@@ -132,21 +132,21 @@ static const spile_store_ops broken_ops = {
     .close = broken_close,
 };
 
-int store_open(spile_limiter **out, const char *uri, int64_t timeout_ms, spile_on_store_error on_store_error,
-               const int64_t *clock, const char *key_prefix) {
+int store_open(spile_limiter **out, const char *uri, const store_settings *settings) {
   *out = NULL;
   char address[STORE_ADDRESS_SIZE];
   int status = store_find(&uri, address);
   if (status != EXIT_ALLOWED)
     return status;
   spile_options options = SPILE_OPTIONS_INIT;
-  options.timeout_ms = timeout_ms;
-  options.on_store_error = (int)on_store_error;
-  options.key_prefix = key_prefix;
+  options.timeout_ms = settings->timeout_ms;
+  options.on_store_error = (int)settings->on_store_error;
+  options.key_prefix = settings->key_prefix;
+  options.secret_file = settings->secret_file;
   options.log = store_log;
-  if (clock != NULL) {
+  if (settings->clock != NULL) {
     options.now_ms = clock_read;
-    options.clock = (void *)(uintptr_t)clock; /* only read */
+    options.clock = (void *)(uintptr_t)settings->clock; /* only read */
   }
   spile_error error = {0};
   int result = spile_open(out, uri, &options, &error);
@@ -190,5 +190,7 @@ int store_open_simulated(spile_limiter **out, const char *uri, int64_t timeout_m
     uri = address;
   }
   /* What was not decided by the store is no simulation of it. */
-  return store_open(out, uri, timeout_ms, SPILE_ON_STORE_ERROR_FAIL, clock, key_prefix);
+  store_settings settings = {
+      .timeout_ms = timeout_ms, .on_store_error = SPILE_ON_STORE_ERROR_FAIL, .clock = clock, .key_prefix = key_prefix};
+  return store_open(out, uri, &settings);
 }

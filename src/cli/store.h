@@ -26,15 +26,21 @@ int store_find(const char **uri, char address[STORE_ADDRESS_SIZE]);
 /* Shows the library's warnings and errors as messages. */
 void store_log(void *user, spile_log_level level, const char *line);
 
+/* How a store is opened; every zero is the default. */
+typedef struct store_settings {
+  int64_t timeout_ms;
+  spile_on_store_error on_store_error; /* DEFAULT: what each limit says */
+  const int64_t *clock;                /* NULL: the store's own time; else the time of every decision, read at each */
+  const char *key_prefix;              /* NULL: the library's */
+  const char *secret_file;             /* NULL: none */
+} store_settings;
+
 /*
  * Opens `uri`, or what store_find says.
  *
- * @param clock  NULL: the store's own time; else the time of every decision, read at each
- * @param key_prefix  NULL: the library's
  * @return EXIT_ALLOWED; EXIT_USAGE or EXIT_STORE with a message, *out is NULL then
  */
-int store_open(spile_limiter **out, const char *uri, int64_t timeout_ms, spile_on_store_error on_store_error,
-               const int64_t *clock, const char *key_prefix);
+int store_open(spile_limiter **out, const char *uri, const store_settings *settings);
 
 /* Says why a call failed. @return EXIT_STORE, or EXIT_USAGE where the caller is at fault */
 int store_failed(int code, int reason, const char *detail);

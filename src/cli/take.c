@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spile take, peek and clear: one question to one store, and its answer in words or JSON.
+ * spile take, peek and clear: one question to one store. What a limits file answers is asked in take_file.c.
  */
 #include "cli/verbs.h"
 
@@ -9,31 +9,13 @@
 
 #include <spile/sys/store.h>
 
+#include "cli/decision.h"
+#include "cli/limits_file.h"
 #include "cli/output.h"
 #include "cli/store.h"
+#include "cli/take_file.h"
 
 /* ---- The answer ---- */
-
-static void decision_print_json(const spile_decision *decision, bool named) {
-  output("{\"outcome\":\"%s\",\"capacity\":", spile_outcome_name(decision->outcome));
-  output_json_number(decision->capacity);
-  output(",\"remaining\":");
-  output_json_number(decision->remaining);
-  output(",\"retry_after_ms\":");
-  output_json_number(decision->retry_after_ms);
-  output(",\"reset_after_ms\":");
-  output_json_number(decision->reset_after_ms);
-  if (decision->delay_ms > 0)
-    output(",\"delay_ms\":%" PRId64, decision->delay_ms);
-  output(",\"decided_by\":\"%s\"", spile_decided_by_name(decision->decided_by));
-  if (named) {
-    output(",");
-    output_json_member("limit", decision->name, strlen(decision->name));
-  }
-  if (decision->store_error != SPILE_REASON_NONE)
-    output(",\"store_error\":\"%s\"", spile_reason_name(decision->store_error));
-  output("}\n");
-}
 
 /* What was asked of the deciding limit's bucket: limits of one name and algorithm are one, and their costs add up. */
 static int64_t cost_asked(const cli_options *options, uint32_t index) {
@@ -46,40 +28,6 @@ static int64_t cost_asked(const cli_options *options, uint32_t index) {
   return cost;
 }
 
-static void decision_print(const spile_decision *decision, const cli_options *options) {
-  output("%s: ", spile_outcome_name(decision->outcome));
-  if (decision->outcome == SPILE_NEVER)
-    output("a cost of %" PRId64 " is more than the capacity of %" PRId64, cost_asked(options, decision->index),
-           decision->capacity);
-  else if (decision->decided_by == SPILE_BY_POLICY)
-    output("the store could not answer (%s)%s", spile_reason_name(decision->store_error),
-           decision->outcome == SPILE_ALLOWED ? ", not counted" : "");
-  else if (decision->remaining == SPILE_UNKNOWN)
-    output("the store has no room for a new bucket%s", decision->outcome == SPILE_ALLOWED ? ", not counted" : "");
-  else
-    output("%" PRId64 " of %" PRId64 " left", decision->remaining, decision->capacity);
-  if (options->limit_count > 1) {
-    output(" under ");
-    output_escaped(decision->name, strlen(decision->name));
-  }
-  if (decision->outcome == SPILE_DENIED && decision->retry_after_ms != SPILE_UNKNOWN) {
-    output(", try again in ");
-    output_duration(decision->retry_after_ms);
-  } else if (decision->outcome == SPILE_ALLOWED && decision->reset_after_ms == 0) {
-    output(", full");
-  } else if (decision->outcome == SPILE_ALLOWED && decision->reset_after_ms != SPILE_UNKNOWN) {
-    output(", full in ");
-    output_duration(decision->reset_after_ms);
-  }
-  if (decision->delay_ms > 0) {
-    output(", after ");
-    output_duration(decision->delay_ms);
-  }
-  if (decision->decided_by == SPILE_BY_LIMITS)
-    output("; the store could not answer (%s)", spile_reason_name(decision->store_error));
-  output("\n");
-}
-
 /* ---- The question ---- */
 
 static int key_check(const cli_options *options, const char *verb) {
@@ -89,17 +37,18 @@ static int key_check(const cli_options *options, const char *verb) {
   size_t len = strlen(options->arguments[0]);
   if (len < 1 || len > SPILE_KEY_LEN_MAX)
     return message(EXIT_USAGE, "KEY has %zu bytes; it must have 1 to %d", len, SPILE_KEY_LEN_MAX);
-  if (options->limit_count == 0)
-    return message(EXIT_USAGE, "%s needs a limit; write --limit TEXT, such as --limit 10/s", verb);
-  return EXIT_ALLOWED;
+  return limits_options_check(options, verb, true);
 }
 
 static int ask(const cli_options *options, bool peek) {
   int status = key_check(options, peek ? "peek" : "take");
   if (status != EXIT_ALLOWED)
     return status;
+  if (options->given & OPTION_LIMITS)
+    return file_ask(options, peek);
   spile_limiter *limiter;
-  status = store_open(&limiter, options->store, options->timeout_ms, options->on_store_error, NULL, NULL);
+  status = store_open(&limiter, options->store,
+                      &(store_settings){.timeout_ms = options->timeout_ms, .on_store_error = options->on_store_error});
   if (status != EXIT_ALLOWED)
     return status;
 
@@ -119,10 +68,11 @@ static int ask(const cli_options *options, bool peek) {
 
   if (decision.decided_by == SPILE_BY_POLICY)
     (void)store_failed(SPILE_EUNAVAILABLE, decision.store_error, decision.detail);
+  cli_answer answer = {.decision = &decision, .cost = cost_asked(options, decision.index), .several = n > 1};
   if (options->given & OPTION_JSON)
-    decision_print_json(&decision, n > 1);
+    decision_print_json(&answer);
   else
-    decision_print(&decision, options);
+    decision_print(&answer);
   return result == SPILE_ALLOWED ? EXIT_ALLOWED : EXIT_DENIED;
 }
 
@@ -143,16 +93,16 @@ int peek_run(const cli_options *options) {
 
 /* ---- Forgetting ---- */
 
-static void cleared_print(const cli_options *options) {
+void cleared_print(const cli_options *options) {
   output(options->given & OPTION_JSON ? "{\"outcome\":\"cleared\"}\n" : "cleared\n");
 }
 
 static int clear_simulated(const cli_options *options) {
-  if (options->argument_count > 0 || options->limit_count > 0)
-    return message(EXIT_USAGE, "clear --simulated takes neither KEY nor --limit: it removes every simulated bucket of "
+  if (options->argument_count > 0 || (options->given & (OPTION_LIMIT | OPTION_LIMITS | OPTION_ROUTE | OPTION_TIER)))
+    return message(EXIT_USAGE, "clear --simulated takes neither KEY nor limits: it removes every simulated bucket of "
                                "the store");
   spile_limiter *limiter;
-  int status = store_open(&limiter, options->store, options->timeout_ms, SPILE_ON_STORE_ERROR_DEFAULT, NULL, NULL);
+  int status = store_open(&limiter, options->store, &(store_settings){.timeout_ms = options->timeout_ms});
   if (status != EXIT_ALLOWED)
     return status;
   spile_error error = {0};
@@ -170,8 +120,10 @@ int clear_run(const cli_options *options) {
   int status = key_check(options, "clear");
   if (status != EXIT_ALLOWED)
     return status;
+  if (options->given & OPTION_LIMITS)
+    return file_clear(options);
   spile_limiter *limiter;
-  status = store_open(&limiter, options->store, options->timeout_ms, SPILE_ON_STORE_ERROR_DEFAULT, NULL, NULL);
+  status = store_open(&limiter, options->store, &(store_settings){.timeout_ms = options->timeout_ms});
   if (status != EXIT_ALLOWED)
     return status;
   const char *key = options->arguments[0];

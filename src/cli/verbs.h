@@ -21,4 +21,7 @@ int check_run(const cli_options *options);
 size_t requests_make(spile_request *requests, const cli_options *options, const char *key, size_t key_len,
                      int64_t cost);
 
+/* Tells that buckets were cleared. */
+void cleared_print(const cli_options *options);
+
 #endif

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "limiter/limit.h"
+
 /* ---- Owners ---- */
 
 void spile__limits_free(spile_limits *limits) {
@@ -15,6 +17,11 @@ void spile__limits_free(spile_limits *limits) {
   free(limits->made);
   spile__arena_finish(&limits->arena);
   free(limits);
+}
+
+void spile__limits_drop_timeouts(spile_limits *limits) {
+  for (size_t i = 0; i < limits->made_count; i++)
+    limits->made[i]->spec.timeout_ms = 0;
 }
 
 spile_limits *spile_limits_ref(spile_limits *limits) {

@@ -87,8 +87,8 @@ struct spile_limits {
 /* Frees limits that nobody owns. */
 void spile__limits_free(spile_limits *limits);
 
-/* Frees limits that nobody owns. */
-void spile__limits_free(spile_limits *limits);
+/* Forgets every timeout_ms of limits that nobody but the caller has seen, for a command whose own is to win. */
+void spile__limits_drop_timeouts(spile_limits *limits);
 
 /* Whether an entry of "skip" matches. */
 bool spile__limits_skips(const spile_limits *limits, const char *method, const char *path, const spile_caller *caller);
