@@ -682,6 +682,32 @@ Test(cli, simulate_tells_the_windows_apart) {
   }
 }
 
+Test(cli, simulate_gives_the_memory_store_room_for_keys_of_any_length) {
+  enum { KEYS = 300, KEY_LEN = 4000 };
+  char path[128];
+  (void)snprintf(path, sizeof(path), "%s/trace.csv", run_directory());
+  FILE *file = fopen(path, "w");
+  cr_assert(file != NULL);
+  for (int round = 0; round < 2; round++) {
+    for (int key = 0; key < KEYS; key++)
+      (void)fprintf(file, "1000,%0*d\n", KEY_LEN, key);
+  }
+  cr_assert(fclose(file) == 0);
+  RUN("simulate", "--limit", "1/h,capacity=1,name=a", "--limit", "1/d,capacity=2,name=b", path);
+  expect_status(0);
+  size_t allowed = 0;
+  size_t denied = 0;
+  for (const char *line = run.out; *line != '\0';) {
+    const char *end = strchr(line, '\n');
+    cr_assert(end != NULL);
+    allowed += ends_with(line, end, ",allowed,0,0,3600000");
+    denied += ends_with(line, end, ",denied,0,3600000,3600000");
+    line = end + 1;
+  }
+  cr_assert(eq(sz, allowed, KEYS));
+  cr_assert(eq(sz, denied, KEYS));
+}
+
 Test(cli, simulate_shows_the_row_of_the_deciding_limit) {
   RUN_INPUT("0,a\n0,a\n1000,a\n", "simulate", "--limit", "1/s,capacity=1", "--limit", "1/m,capacity=2,name=minute");
   expect_out(CSV_HEADER "0,a,1,allowed,0,0,1000\n"

@@ -44,6 +44,13 @@ void keys_finish(key_set *set) {
   *set = (key_set){.tree = NULL};
 }
 
+uint64_t keys_room(const key_set *set) {
+  uint64_t pieces = 0;
+  for (const key_entry *entry = set->first; entry != NULL; entry = entry->next)
+    pieces += entry->len > 32 ? (entry->len - 32 + 55) / 56 : 0;
+  return pieces > set->count ? pieces : set->count;
+}
+
 static bool denied_more(const key_entry *a, const key_entry *b) {
   if (a->denied != b->denied)
     return a->denied > b->denied;

@@ -27,6 +27,12 @@ key_entry *keys_add(key_set *set, const char *bytes, size_t len);
 void keys_finish(key_set *set);
 
 /*
+ * For how many keys the memory store is to be opened, for one limit, so that each of these finds room. It has room for
+ * 32 bytes of each key and, beside that, for as many pieces of 56 bytes of longer ones as it has keys.
+ */
+uint64_t keys_room(const key_set *set);
+
+/*
  * The n entries that were denied most, most first and then by key; those never denied are left out.
  * @return how many of `top` were filled
  */

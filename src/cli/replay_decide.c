@@ -28,16 +28,9 @@ static int request_decide(const replay_rules *rules, const logged_request *reque
   return spile_take_all(rules->limiter, requests, n, decision, NULL);
 }
 
-/*
- * For how many keys the memory store is to be opened. It has room for 32 bytes of each key and, beside that, for as
- * many pieces of 56 bytes of longer ones as it has keys; routes are often long.
- */
+/* Room for the buckets of all keys under every limit. */
 static uint64_t buckets_needed(const request_log *log, const cli_options *options) {
-  const key_set *keys = options->by_route ? &log->routes : &log->clients;
-  uint64_t pieces = 0;
-  for (const key_entry *key = keys->first; key != NULL; key = key->next)
-    pieces += key->len > 32 ? (key->len - 32 + 55) / 56 : 0;
-  return (pieces > keys->count ? pieces : keys->count) * options->limit_count;
+  return keys_room(options->by_route ? &log->routes : &log->clients) * options->limit_count;
 }
 
 /* ---- Counting ---- */

@@ -87,8 +87,9 @@ static input_result trace_next(trace *from, trace_line *out, const char **fault)
   }
 }
 
-/* Counts the distinct keys up to the end or the first bad line. @return EXIT_ALLOWED, or another with a message */
-static int trace_count(trace *from, uint64_t *count) {
+/* How much room the distinct keys need, up to the end or the first bad line. @return EXIT_ALLOWED, or another with a
+ * message */
+static int trace_room(trace *from, uint64_t *room) {
   input_result result = input_keep(&from->in);
   if (result != INPUT_END)
     return input_failed(result);
@@ -100,7 +101,7 @@ static int trace_count(trace *from, uint64_t *count) {
     if (fault == NULL && keys_add(&keys, line.key, line.key_len) == NULL)
       status = message(EXIT_STORE, "out of memory for %" PRIu64 " keys", keys.count);
   }
-  *count = keys.count;
+  *room = keys_room(&keys);
   keys_finish(&keys);
   if (status != EXIT_ALLOWED)
     return status;
@@ -201,15 +202,15 @@ int simulate_run(const cli_options *options) {
     return status;
 
   input_catch_signals();
-  uint64_t keys = 0;
+  uint64_t room = 0;
   bool in_memory = store_is_sized(options->store);
   if (in_memory)
-    status = trace_count(&from, &keys);
+    status = trace_room(&from, &room);
   int64_t clock = 0;
   spile_limiter *limiter = NULL;
   if (status == EXIT_ALLOWED)
     status =
-        store_open_simulated(&limiter, options->store, options->timeout_ms, &clock, store_keys_needed(options, keys));
+        store_open_simulated(&limiter, options->store, options->timeout_ms, &clock, store_keys_needed(options, room));
   if (status == EXIT_ALLOWED) {
     bool reached = false;
     status = trace_decide(&from, limiter, options, &clock, &reached);
