@@ -68,11 +68,16 @@ static const struct {
      "Decides each line at_ms,key or at_ms,key,cost of the trace (or standard input) at its own time; prints CSV.\n\n"
      "  --store URI     the store to decide in, apart from its real buckets (default memory:)\n" LIMIT_HELP
      "  --cost N        cost of lines that have none (default 1)\n" TIMEOUT_HELP},
-    {"replay", replay_run, OPTION_LIMIT | OPTION_BY | OPTION_FIELDS | OPTION_TOP | OPTION_JSON,
+    {"replay", replay_run,
+     OPTION_LIMIT | OPTION_LIMITS | OPTION_TIER | OPTION_BY | OPTION_FIELDS | OPTION_TOP | OPTION_JSON,
      "usage: spile replay --limit TEXT... [option...] [ACCESS.log...]\n"
+     "       spile replay --limits FILE [--tier NAME] [option...] [ACCESS.log...]\n"
      "Says who of access logs (common, combined or JSON format, gzip or not; or standard input) would have been "
      "denied,\n"
      "when and how often.\n\n" LIMIT_HELP
+     "  --limits FILE   instead: what a limits file has for each request (see spile check), by the client's address;\n"
+     "                  limits that are not by address, route or global are left out and named\n"
+     "  --tier NAME     with --limits: as if all callers were of this tier\n"
      "  --by ip|route   whose bucket: the client's (default) or that of METHOD and path\n"
      "  --fields LIST   what a JSON log calls its members, such as time=ts,ip=request.client_ip; the fields are time,\n"
      "                  ip, method, path, status and request (METHOD PATH PROTOCOL in one)\n"

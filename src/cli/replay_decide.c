@@ -8,28 +8,92 @@
 #include "cli/progress.h"
 #include "cli/store.h"
 #include "cli/verbs.h"
+#include "limits/ask.h"
 
 static const int64_t hour_ms = 3600000;
 
 /* What requests are judged by. */
 typedef struct replay_rules {
-  spile_limiter *limiter;
   const cli_options *options;
+  const spile_limits *limits; /* NULL: those of the command line */
+  spile_limiter *limiter;
+  spile_ruling ruling; /* what the file said of the last request */
 } replay_rules;
+
+/* ---- One request ---- */
+
+/*
+ * By a limits file. All that a log knows of a caller is the address; limits that want more are left out. Where it has
+ * no route, or none that can be one, the request meets `default`, as it did at the server.
+ */
+static int file_decide(replay_rules *rules, const logged_request *request) {
+  spile_caller caller = SPILE_CALLER_INIT;
+  caller.ip = request->client->bytes;
+  caller.tier = rules->options->tier;
+  const char *route = request->route != NULL ? request->route->bytes : "";
+  return spile__limits_ask_for(rules->limiter, rules->limits, NULL, route, &caller, SPILE_ROUTE_COST, SPILE_VERB_TAKE,
+                               SPILE__NO_SUBJECT_LEFT_OUT, &rules->ruling);
+}
 
 /*
  * Decides one request; the clock stands at its time. Only this function knows which limits a request meets and whose
  * buckets they are. @return as spile_take_all
  */
-static int request_decide(const replay_rules *rules, const logged_request *request, spile_decision *decision) {
+static int request_decide(replay_rules *rules, const logged_request *request, spile_decision *decision) {
+  if (rules->limits != NULL) {
+    int result = file_decide(rules, request);
+    *decision = rules->ruling.decision;
+    return result;
+  }
   const key_entry *key = rules->options->by_route ? request->route : request->client;
   spile_request requests[SPILE_REQUESTS_MAX];
   size_t n = requests_make(requests, rules->options, key->bytes, key->len, 1);
   return spile_take_all(rules->limiter, requests, n, decision, NULL);
 }
 
+/* Whether any of the limits that were asked found no room for a bucket. */
+static bool was_full(const replay_rules *rules, const spile_decision *decision) {
+  bool full = decision->decided_by == SPILE_BY_FULL;
+  size_t n = rules->limits != NULL ? rules->ruling.n + rules->ruling.n_shadow : 0;
+  for (size_t i = rules->limits != NULL ? rules->ruling.n : 0; i < n; i++)
+    full = full || rules->ruling.each[i].decided_by == SPILE_BY_FULL;
+  return full;
+}
+
+/* ---- Room ---- */
+
+/* The most limits that an entry of a tier has; the rooms of keys by route are added to *room. */
+static size_t tier_room(const spile__tier *tier, uint64_t *room) {
+  size_t most = 0;
+  for (size_t i = 0; i < tier->route_count; i++) {
+    const spile_route *route = &tier->routes[i];
+    most = route->n > most ? route->n : most;
+    /* "route=" and the text, of which every byte may take three, in pieces of 56 bytes. */
+    *room += route->n * (strlen(route->text) * 3 / 56 + 2);
+  }
+  return most;
+}
+
+/*
+ * Room for all buckets of a file. A request has one of each limit of its entry, and a client one of each limit there
+ * is, whichever is less. "ip=" and an address has 42 bytes at most, so that it needs no more than its key's own room.
+ */
+static uint64_t file_room(const request_log *log, const spile_limits *limits) {
+  uint64_t room = 1;
+  size_t most = tier_room(&limits->base, &room);
+  for (size_t i = 0; i < limits->tier_count; i++) {
+    size_t tier_most = tier_room(&limits->tiers[i], &room);
+    most = tier_most > most ? tier_most : most;
+  }
+  uint64_t by_request = (uint64_t)log->count * most;
+  uint64_t by_client = log->clients.count * limits->made_count;
+  return room + (by_request < by_client ? by_request : by_client);
+}
+
 /* Room for the buckets of all keys under every limit. */
-static uint64_t buckets_needed(const request_log *log, const cli_options *options) {
+static uint64_t buckets_needed(const request_log *log, const spile_limits *limits, const cli_options *options) {
+  if (limits != NULL)
+    return file_room(log, limits);
   return keys_room(options->by_route ? &log->routes : &log->clients) * options->limit_count;
 }
 
@@ -58,6 +122,53 @@ static void entry_count(key_entry *entry, bool denied) {
   entry->denied += denied ? 1 : 0;
 }
 
+/* Counts under a name. @return false: out of memory */
+static bool name_count(key_set *set, const char *name, bool denied) {
+  key_entry *entry = keys_add(set, name, strlen(name));
+  entry_count(entry, denied);
+  return entry != NULL;
+}
+
+/* Whether a limit of the entry was asked, in force or not. */
+static bool was_asked(const spile_ruling *ruling, const spile__route_limit *limit) {
+  for (size_t i = 0; i < ruling->n + ruling->n_shadow; i++) {
+    if (ruling->limits[i] == limit->limit)
+      return true;
+  }
+  return false;
+}
+
+/* The limits that should have been asked and could not. Shadow limits are asked of what is allowed alone. */
+static bool left_out_count(replay_file *file, const spile_ruling *ruling) {
+  bool kept = true;
+  for (size_t i = 0; i < ruling->route->n; i++) {
+    const spile__route_limit *limit = &ruling->route->limits[i];
+    bool asked = was_asked(ruling, limit) || (limit->shadow && ruling->decision.outcome != SPILE_ALLOWED);
+    kept = (asked || name_count(&file->left_out, spile_limit_name(limit->limit), true)) && kept;
+  }
+  return kept;
+}
+
+/* @return false: out of memory */
+static bool file_count(replay_file *file, const spile_ruling *ruling) {
+  bool denied = ruling->decision.outcome != SPILE_ALLOWED;
+  if (ruling->skipped) {
+    file->skipped++;
+    return true;
+  }
+  bool kept = name_count(&file->entries, spile_route_text(ruling->route), denied);
+  if (spile_route_word_of(ruling->route) == SPILE_ROUTE_BLOCKED) {
+    file->blocked++;
+    return kept;
+  }
+  file->unlimited += ruling->n == 0 && ruling->n_waived == 0 ? 1 : 0;
+  for (size_t i = ruling->n; i < ruling->n + ruling->n_shadow; i++) {
+    bool would_deny = ruling->each[i].outcome != SPILE_ALLOWED;
+    kept = name_count(&file->shadow, spile_limit_name(ruling->limits[i]), would_deny) && kept;
+  }
+  return left_out_count(file, ruling) && kept;
+}
+
 /* @return false: out of memory */
 static bool request_count(replay_result *result, const logged_request *request, const spile_decision *decision) {
   bool denied = decision->outcome != SPILE_ALLOWED;
@@ -65,16 +176,13 @@ static bool request_count(replay_result *result, const logged_request *request, 
   result->denied += denied ? 1 : 0;
   entry_count(request->client, denied);
   entry_count(request->route, denied);
-  if (!denied)
-    return true;
-  key_entry *limit = keys_add(&result->limits, decision->name, strlen(decision->name));
-  entry_count(limit, true);
-  return limit != NULL;
+  /* A word of the file has no limit. */
+  return !denied || decision->name == NULL || name_count(&result->limits, decision->name, true);
 }
 
 /* ---- Deciding ---- */
 
-static int requests_decide(replay_result *out, const request_log *log, const replay_rules *rules, int64_t *clock) {
+static int requests_decide(replay_result *out, const request_log *log, replay_rules *rules, int64_t *clock) {
   size_t room = (size_t)rules->options->top_count;
   replay_hour hour = {.from_ms = 0};
   progress shown = progress_start(false);
@@ -90,11 +198,12 @@ static int requests_decide(replay_result *out, const request_log *log, const rep
     int result = request_decide(rules, request, &decision);
     if (result < 0)
       status = store_failed(result, decision.store_error, decision.detail);
-    else if (decision.decided_by != SPILE_BY_STORE)
+    else if (was_full(rules, &decision))
       status =
           message(EXIT_STORE, "the memory store had no room for all keys, so this is no replay; replay a part of the "
                               "logs");
-    else if (!request_count(out, request, &decision))
+    else if (!request_count(out, request, &decision) ||
+             (rules->limits != NULL && !file_count(&out->file, &rules->ruling)))
       status = message(EXIT_STORE, "out of memory for the names of limits");
     hour.requests++;
     hour.denied += result != SPILE_ALLOWED ? 1 : 0;
@@ -105,13 +214,14 @@ static int requests_decide(replay_result *out, const request_log *log, const rep
   return status;
 }
 
-int replay_decide(replay_result *out, const request_log *log, const cli_options *options) {
+int replay_decide(replay_result *out, const request_log *log, const spile_limits *limits, const cli_options *options) {
   *out = (replay_result){.hours = calloc((size_t)options->top_count + 1, sizeof(*out->hours))};
   if (out->hours == NULL)
     return message(EXIT_STORE, "out of memory for the summary");
   int64_t clock = 0;
-  replay_rules rules = {.options = options};
-  int status = store_open_simulated(&rules.limiter, NULL, options->timeout_ms, &clock, buckets_needed(log, options));
+  replay_rules rules = {.options = options, .limits = limits};
+  int status =
+      store_open_simulated(&rules.limiter, NULL, options->timeout_ms, &clock, buckets_needed(log, limits, options));
   if (status != EXIT_ALLOWED)
     return status;
   status = requests_decide(out, log, &rules, &clock);
@@ -121,6 +231,9 @@ int replay_decide(replay_result *out, const request_log *log, const cli_options 
 
 void replay_finish(replay_result *result) {
   keys_finish(&result->limits);
+  keys_finish(&result->file.entries);
+  keys_finish(&result->file.shadow);
+  keys_finish(&result->file.left_out);
   free(result->hours);
   *result = (replay_result){.hours = NULL};
 }

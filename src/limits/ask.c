@@ -122,7 +122,8 @@ static int ask_make_keys(ask *a, char *bytes, size_t size, bool *fits) {
         return ask_fail(a, result, limit);
       if (result == SPILE_ENOSUBJECT) {
         spile_on_store_error policy = spile__limiter_policy(a->limiter, spile_limit_spec(limit->limit));
-        if (policy == SPILE_ON_STORE_ERROR_OPEN && a->no_subject == SPILE__NO_SUBJECT_BY_POLICY)
+        bool open = policy == SPILE_ON_STORE_ERROR_OPEN && a->no_subject == SPILE__NO_SUBJECT_BY_POLICY;
+        if (open || a->no_subject == SPILE__NO_SUBJECT_LEFT_OUT)
           ruling->n_waived++;
         else if (missing == NULL ||
                  is_stricter(policy, spile__limiter_policy(a->limiter, spile_limit_spec(missing->limit))))
@@ -173,12 +174,11 @@ static void ask_shadows(const ask *a, char *bytes) {
   }
 }
 
-/* No limit in force is left to ask for: there is none, or all are open and have no subject. */
+/* No limit in force is left to ask for: there is none, or all were left out for want of a subject. */
 static int ask_nothing(const ask *a) {
   if (a->ruling->n_waived == 0)
     return ask_answer(a, SPILE_ALLOWED, SPILE_BY_LIMITS);
-  (void)ruling_refuse(a->ruling, SPILE_ENOSUBJECT,
-                      "left out: the caller has nothing that an open limit's key asks for");
+  (void)ruling_refuse(a->ruling, SPILE_ENOSUBJECT, "left out: the caller has nothing that the limit's key asks for");
   return ask_answer(a, SPILE_ALLOWED, SPILE_BY_POLICY);
 }
 

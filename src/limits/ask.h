@@ -12,6 +12,7 @@
 /* What becomes of a limit in force whose subject the caller does not have. */
 typedef enum spile__no_subject {
   SPILE__NO_SUBJECT_FAILS = 1, /* the call is SPILE_ENOSUBJECT */
+  SPILE__NO_SUBJECT_LEFT_OUT,  /* the limit is left out, for somebody who knows a part of the caller only */
   SPILE__NO_SUBJECT_BY_POLICY, /* as if its store could not answer: left out when open, denied when closed, else fails
                                 */
 } spile__no_subject;
