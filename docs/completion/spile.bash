@@ -10,11 +10,11 @@ _spile() {
         return
     fi
     case ${COMP_WORDS[1]} in
-    take) options='--store --limit --cost --wait --timeout --on-error --json --help' ;;
-    peek) options='--store --limit --cost --timeout --on-error --json --help' ;;
-    clear) options='--store --limit --simulated --timeout --json --help' ;;
+    take) options='--store --limit --limits --route --tier --cost --wait --timeout --on-error --json --help' ;;
+    peek) options='--store --limit --limits --route --tier --cost --timeout --on-error --json --help' ;;
+    clear) options='--store --limit --limits --route --tier --simulated --timeout --json --help' ;;
     simulate) options='--store --limit --cost --timeout --help' ;;
-    replay) options='--limit --by --fields --top --json --help' ;;
+    replay) options='--limit --limits --tier --by --fields --top --json --help' ;;
     check) options='--explain --tier --markdown --json --help' ;;
     show | repair) options='--store --timeout --json --help' ;;
     *) return ;;
@@ -40,7 +40,12 @@ _spile() {
         compopt -o nospace
         return
         ;;
-    --limit | --cost | --timeout | --top | --explain | --tier) return ;;
+    --limits)
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+        compopt -o filenames
+        return
+        ;;
+    --limit | --cost | --timeout | --top | --explain | --route | --tier) return ;;
     esac
     if [[ $current == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")
