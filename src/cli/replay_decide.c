@@ -62,12 +62,15 @@ static bool was_full(const replay_rules *rules, const spile_decision *decision) 
 
 /* ---- Room ---- */
 
-/* The most limits that an entry of a tier has; the rooms of keys by route are added to *room. */
-static size_t tier_room(const spile__tier *tier, uint64_t *room) {
-  size_t most = 0;
+/* The most room that the limits of one entry of a tier need; that of keys by route is added to *room. */
+static uint64_t tier_room(const spile__tier *tier, uint64_t *room) {
+  uint64_t most = 0;
   for (size_t i = 0; i < tier->route_count; i++) {
     const spile_route *route = &tier->routes[i];
-    most = route->n > most ? route->n : most;
+    uint64_t entry = 0;
+    for (size_t j = 0; j < route->n; j++)
+      entry += store_keys_of(route->limits[j].limit);
+    most = entry > most ? entry : most;
     /* "route=" and the text, of which every byte may take three, in pieces of 56 bytes. */
     *room += route->n * (strlen(route->text) * 3 / 56 + 2);
   }
@@ -80,13 +83,15 @@ static size_t tier_room(const spile__tier *tier, uint64_t *room) {
  */
 static uint64_t file_room(const request_log *log, const spile_limits *limits) {
   uint64_t room = 1;
-  size_t most = tier_room(&limits->base, &room);
+  uint64_t most = tier_room(&limits->base, &room);
   for (size_t i = 0; i < limits->tier_count; i++) {
-    size_t tier_most = tier_room(&limits->tiers[i], &room);
+    uint64_t tier_most = tier_room(&limits->tiers[i], &room);
     most = tier_most > most ? tier_most : most;
   }
   uint64_t by_request = (uint64_t)log->count * most;
-  uint64_t by_client = log->clients.count * limits->made_count;
+  uint64_t by_client = 0;
+  for (size_t i = 0; i < limits->made_count; i++)
+    by_client += log->clients.count * store_keys_of(limits->made[i]);
   return room + (by_request < by_client ? by_request : by_client);
 }
 
@@ -94,7 +99,7 @@ static uint64_t file_room(const request_log *log, const spile_limits *limits) {
 static uint64_t buckets_needed(const request_log *log, const spile_limits *limits, const cli_options *options) {
   if (limits != NULL)
     return file_room(log, limits);
-  return keys_room(options->by_route ? &log->routes : &log->clients) * options->limit_count;
+  return store_keys_needed(options, keys_room(options->by_route ? &log->routes : &log->clients));
 }
 
 /* ---- Counting ---- */

@@ -158,17 +158,18 @@ int store_open(spile_limiter **out, const char *uri, const store_settings *setti
   return result == SPILE_OK ? EXIT_ALLOWED : store_failed(result, error.reason, error.message);
 }
 
+uint64_t store_keys_of(const spile_limit *limit) {
+  const spile_spec *spec = spile_limit_spec(limit);
+  if (spec->algorithm == SPILE_SLIDING_LOG)
+    return 1 + ((uint64_t)spec->shape.capacity + 13) / 14;
+  return spec->algorithm == SPILE_SLIDING_WINDOW ? 2 : 1;
+}
+
 uint64_t store_keys_needed(const cli_options *options, uint64_t keys) {
   static const uint64_t most = 100000000;
   uint64_t each = 0;
-  for (size_t i = 0; i < options->limit_count; i++) {
-    const spile_spec *spec = spile_limit_spec(options->limits[i]);
-    each += 1;
-    if (spec->algorithm == SPILE_SLIDING_LOG)
-      each += ((uint64_t)spec->shape.capacity + 13) / 14;
-    else if (spec->algorithm == SPILE_SLIDING_WINDOW)
-      each += 1;
-  }
+  for (size_t i = 0; i < options->limit_count; i++)
+    each += store_keys_of(options->limits[i]);
   return keys <= most / (each > 0 ? each : 1) ? keys * each : most;
 }
 

@@ -55,9 +55,12 @@ int store_open_simulated(spile_limiter **out, const char *uri, int64_t timeout_m
                          uint64_t buckets);
 
 /*
- * How many keys a memory store has to be opened for, so that so many keys under every --limit find room, however much
- * of each is taken: a sliding_log grows with it, and the store has lines for 14 entries a key.
+ * How many keys' room a bucket of a limit may take in a memory store, however much is taken of it: a sliding_log grows
+ * with it, and the store has lines for 14 entries a key.
  */
+uint64_t store_keys_of(const spile_limit *limit);
+
+/* How many keys a memory store has to be opened for, so that so many keys under every --limit find room. */
 uint64_t store_keys_needed(const cli_options *options, uint64_t keys);
 
 /* Whether `uri` is the memory store that store_open_simulated sizes. */
