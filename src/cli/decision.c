@@ -83,7 +83,7 @@ void decision_print(const cli_answer *answer) {
     output_escaped(decision->name, strlen(decision->name));
   }
   times_print(decision);
-  if (by_limits && decision->store_error != SPILE_REASON_NONE)
+  if (by_limits)
     output("; the store could not answer (%s)", spile_reason_name(decision->store_error));
   output("\n");
 }
