@@ -24,7 +24,8 @@
 -- given, that time plus 10^13 ms, so that the server never expires such a bucket by itself.
 -- Reply: the reading before the take under the shape that was asked for, which is the debt in 1/P token, or an array of
 -- a window's numbers; an array of readings for several buckets. The caller's core makes outcome and waits of it. An
--- error reply means that nothing was charged.
+-- error reply means that nothing was charged: all charges of a call are made by one and the same command, and a server
+-- that refuses it (ACL, memory, a replica) refuses the first.
 --
 -- Lua numbers are doubles: every integer here stays below 2^53, and becomes text only through '%d'.
 
@@ -601,6 +602,7 @@ local debts = {} -- or a window's reading
 local rewrites = {}
 local takes = {} -- what is needed to write a window
 local fits = true
+local moves = true -- every charge leaves its value and moves only the expiry
 local clock = given_ms and 'PEXPIRETIME' or 'PTTL'
 for i = 1, n do
   local at = 4 * i
@@ -635,6 +637,7 @@ for i = 1, n do
     end
     known = rem < rate and debt <= cost + room
   end
+  moves = moves and (known and (debt + cost) % rate == rem or cost == '0')
   if not known then
     debt = 0
     local window
@@ -689,59 +692,71 @@ for i = 1, n do
   end
 end
 
--- Writes bucket i with a debt above 0. One command sets value and expiry, so no bucket is ever without an end.
-local function bucket_write(write, i, debt)
+-- A charge reads all that it needs before the first write, so that nothing can fail between two of them.
+local nows_ms = {}
+if fits and n > 1 and not given_ms then
+  for i = 1, n do
+    if lefts_ms[i] and not takes[i] then
+      nows_ms[i] = call('PEXPIRETIME', KEYS[i]) - lefts_ms[i]
+    end
+  end
+end
+
+-- Writes bucket i with a debt above 0. One command sets value and expiry, so no bucket is ever without an end; where
+-- `move` allows it and the value stays, PEXPIREAT does, which needs no memory.
+local function bucket_write(i, debt, move)
   local key, shape, N = KEYS[i], ARGV[4 * i - 3], tonumber(ARGV[4 * i])
   local full_ms = floor(debt / N)
   local rem = debt % N
   local value = rem > 0 and shape .. format('%d', rem) or shape
-  local left_ms = lefts_ms[i]
-  local now_ms = given_ms
+  local now_ms = given_ms or nows_ms[i]
   if not now_ms then
-    if not left_ms then
-      return write('PSETEX', key, format('%d', full_ms + TOLERANCE_MS), value)
+    if not lefts_ms[i] then
+      return call('SET', key, value, 'PX', format('%d', full_ms + TOLERANCE_MS))
     end
-    now_ms = call('PEXPIRETIME', key) - left_ms
+    now_ms = call('PEXPIRETIME', key) - lefts_ms[i]
   end
   local expires = format('%d', now_ms + full_ms + TOLERANCE_MS)
-  if value == values[i] then
-    return write('PEXPIREAT', key, expires)
+  if move and value == values[i] then
+    return call('PEXPIREAT', key, expires)
   end
-  return write('SET', key, value, 'PXAT', expires)
+  return call('SET', key, value, 'PXAT', expires)
 end
 
 -- Writes the state of a window's reading, or nothing and returns nil where it equals none.
-local function window_write(write, i, reading)
+local function window_write(i, reading)
   local take = takes[i]
   local state, full_at_ms = take.window.state(reading, take.W, take.now_ms)
   if not state then
     return nil
   end
   local expires = format('%d', full_at_ms + take.epoch_ms + TOLERANCE_MS)
-  return write('SET', KEYS[i], ARGV[4 * i - 3] .. '=' .. state, 'PXAT', expires)
+  return call('SET', KEYS[i], ARGV[4 * i - 3] .. '=' .. state, 'PXAT', expires)
+end
+
+-- Writes what was read about bucket i, with nothing charged.
+local function correct(i)
+  local written
+  if takes[i] then
+    written = window_write(i, debts[i])
+  elseif debts[i] > 0 then
+    written = bucket_write(i, debts[i], true)
+  end
+  if not written then
+    call('DEL', KEYS[i])
+  end
 end
 
 for i = 1, n do
   local cost = tonumber(ARGV[4 * i - 2])
   if cost > 0 then
     if fits and takes[i] then
-      window_write(call, i, takes[i].window.charge(debts[i], cost))
+      window_write(i, takes[i].window.charge(debts[i], cost))
     elseif fits then
-      bucket_write(call, i, debts[i] + cost)
+      bucket_write(i, debts[i] + cost, moves)
     elseif rewrites[i] then
-      local reply
-      if takes[i] then
-        reply = window_write(redis.pcall, i, debts[i])
-      elseif debts[i] > 0 then
-        reply = bucket_write(redis.pcall, i, debts[i])
-      end
-      if not reply then
-        reply = redis.pcall('DEL', KEYS[i])
-      end
-      -- A server without memory still denies whom it must; the conversion comes with the next take.
-      if type(reply) == 'table' and reply.err and not string.find(reply.err, 'OOM', 1, true) then
-        return reply
-      end
+      -- Where that is refused (no memory, a replica, a missing right) the denial stands, and the next take tries again.
+      pcall(correct, i)
     end
   end
 end

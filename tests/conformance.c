@@ -757,6 +757,41 @@ void conformance_writes_nothing_for_a_vector_with_a_never(const store_fixture *f
   rig_stop(&r);
 }
 
+/* A drained bucket whose numbers change is converted by the next take, which is a denial that has something to write.
+ */
+void conformance_lets_a_denial_stand_that_cannot_be_written(const store_fixture *fixture) {
+  static const char *const algorithms[] = {"", ",leaky_bucket", ",fixed_window", ",sliding_window", ",sliding_log"};
+  enum { N = sizeof(algorithms) / sizeof(algorithms[0]) };
+  for (int way = 0; fixture->refuse_writes != NULL && fixture->refuse_writes[way] != NULL; way++) {
+    rig r = rig_start(fixture);
+    spile_limit *other = limit_of("5/h,name=other");
+    spile_limit *changed[N];
+    TAKE_ALLOWED(0, other, "k", 1, 4);
+    for (int i = 0; i < N; i++) {
+      char text[80];
+      (void)snprintf(text, sizeof(text), "2/h%s,name=%d", algorithms[i], i);
+      spile_limit *before = limit_of(text);
+      (void)snprintf(text, sizeof(text), "1/h%s,name=%d", algorithms[i], i);
+      changed[i] = limit_of(text);
+      TAKE_ALLOWED(0, before, "k", 2, 0);
+      spile_limit_unref(before);
+    }
+    fixture->refuse_writes[way]();
+    for (int i = 0; i < N; i++)
+      TAKE_DENIED(1, changed[i], "k", 1, 0, ANY);
+    spile_request requests[2] = {{other, "k", 1, 1}, {changed[0], "k", 1, 1}};
+    spile_decision d;
+    int result = spile_take_all(r.limiter, requests, 2, &d, NULL);
+    cr_assert(result == SPILE_DENIED && d.decided_by == SPILE_BY_STORE && d.index == 1, "way %d: %s %s", way,
+              spile_code_name(result), d.detail);
+    PEEK_ALLOWED(1, other, "k", 1, 4);
+    for (int i = 0; i < N; i++)
+      spile_limit_unref(changed[i]);
+    spile_limit_unref(other);
+    rig_stop(&r);
+  }
+}
+
 void conformance_tells_the_longest_delay_of_several(const store_fixture *fixture) {
   rig r = rig_start(fixture);
   spile_limit *limits[3] = {limit_of("1/s,leaky_bucket,capacity=9,name=a"), limit_of("1/4s,leaky_bucket,capacity=8"),

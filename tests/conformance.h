@@ -22,6 +22,9 @@ typedef struct store_fixture {
   int (*open)(spile_limiter **out, const char *address, const spile_options *options, spile_error *error);
   /* Limiters opened on one address share buckets, also across processes. */
   bool shared;
+  /* Ways in which the store can come to refuse whatever would be written while it can still be read, each for a store
+   * that is just started and open; the last is NULL. NULL: a store whose writes cannot fail. */
+  void (*const *refuse_writes)(void);
 } store_fixture;
 
 #define CONFORMANCE_CHECKS(X)                                  \
@@ -57,6 +60,7 @@ typedef struct store_fixture {
   X(takes_sixty_four_requests_at_once)                         \
   X(writes_a_conversion_for_a_denied_vector)                   \
   X(writes_nothing_for_a_vector_with_a_never)                  \
+  X(lets_a_denial_stand_that_cannot_be_written)                \
   X(tells_the_longest_delay_of_several)                        \
   X(keeps_the_promise_of_every_denial)                         \
   X(forgets_a_bucket_when_told)                                \

@@ -381,6 +381,71 @@ Test(redis, ops_04_logs_in_and_keeps_its_password_to_itself) {
   redis_server_free(server);
 }
 
+#define RIGHTS 8
+
+/* What every key of the server holds and when it ends, as a text. */
+static char *server_state(redis_server *server) {
+  redisReply *reply = redis_server_command(
+      server, "EVAL %s 0",
+      "local told = {} local keys = redis.call('KEYS', '*') table.sort(keys) for i, key in ipairs(keys) do told[i] = "
+      "key "
+      ".. ' ' .. redis.call('GET', key) .. ' ' .. redis.call('PEXPIRETIME', key) end return table.concat(told, '\\n')");
+  cr_assert(eq(int, reply->type, REDIS_REPLY_STRING));
+  char *state = strdup(reply->str);
+  freeReplyObject(reply);
+  cr_assert(state != NULL);
+  return state;
+}
+
+/* One right is missing. Whatever a vector is made of, it is charged whole or not at all, and the caller is told. */
+Test(redis, a_missing_right_charges_nothing_of_a_vector) {
+  static const char *const rights[RIGHTS] = {"get", "mget", "set", "psetex", "pttl", "pexpiretime", "pexpireat", "del"};
+  redis_server *server = redis_server_start();
+  spile_store *own = store_open(redis_server_unix_uri(server), false);
+  char *uri = uri_with(server, "u:p@");
+  spile_spec whole = spec_of(100, 1, 3600000);
+  spile_spec part = spec_of(100, 7, 3600001);
+  spile_spec window = {.name = "window", .name_len = 6, .algorithm = SPILE_FIXED_WINDOW};
+  window.shape = (spile_shape){.capacity = 100, .refill = 1, .period_ms = 3600000};
+  spile__spec_finish(&window);
+  const spile_spec *const specs[] = {&whole, &part, &window};
+  int refused = 0;
+  for (int right = 0; right < RIGHTS; right++) {
+    redis_server_run(server, "ACL SETUSER u reset on >p ~rl:* +evalsha +script|load +get +mget +set +psetex +pttl "
+                             "+pexpiretime +pexpireat +del +time");
+    redis_server_run(server, "ACL SETUSER u -%s", rights[right]);
+    spile_store *store = store_open(uri, false);
+    /* Three buckets, each of one of three kinds, new or known. */
+    for (int kinds = 0; kinds < 6 * 6 * 6; kinds++) {
+      spile_item items[3];
+      redis_server_run(server, "FLUSHDB");
+      for (int i = 0, left = kinds; i < 3; i++, left /= 6) {
+        static const char *const names[3] = {"a", "b", "c"};
+        items[i] = item_of(names[i], specs[left % 3], 1);
+        if (left % 6 >= 3)
+          cr_assert(store_take_items(own, &items[i], 1, SPILE_STORE_TIME).code == SPILE_ALLOWED);
+      }
+      char *before = server_state(server);
+      answer got = store_take_items(store, items, 3, SPILE_STORE_TIME);
+      if (got.code < 0) {
+        char *after = server_state(server);
+        cr_assert(strcmp(before, after) == 0, "without %s, %d, \"%s\":\n%s\nbecame\n%s", rights[right], kinds,
+                  got.error.message, before, after);
+        cr_assert(got.error.reason == SPILE_REASON_AUTH && strstr(got.error.message, "rights") != NULL, "%s",
+                  got.error.message);
+        free(after);
+        refused++;
+      }
+      free(before);
+    }
+    store_close(store);
+  }
+  cr_assert(refused > 0);
+  free(uri);
+  store_close(own);
+  redis_server_free(server);
+}
+
 Test(redis, uses_the_database_it_is_told) {
   redis_server *server = redis_server_start();
   spile_spec spec = spec_of(5, 1, 3600000);

@@ -46,6 +46,11 @@ static const struct reply_row {
     {"-NOAUTH Authentication required.", SPILE_REASON_AUTH, true, 1},
     {"-WRONGPASS invalid username-password pair or user is disabled.", SPILE_REASON_AUTH, true, 1},
     {"-NOPERM this user has no permissions to run the 'evalsha' command", SPILE_REASON_AUTH, false, 1},
+    {"-NOPERM ACL failure in script: User u has no permissions to run the 'set' command script: f, on @user_script:9.",
+     SPILE_REASON_AUTH, false, 1},
+    {"-ERR The user executing the script can't run this command or subcommand script: f, on @user_script:9.",
+     SPILE_REASON_AUTH, false, 1},
+    {"-ERR Unknown Redis command called from script script: f, on @user_script:9.", SPILE_REASON_REFUSED, false, 1},
     {"-DENIED Redis is running in protected mode because protected mode is enabled", SPILE_REASON_AUTH, true, 1},
     {"-WRONGTYPE Operation against a key holding the wrong kind of value", SPILE_REASON_FOREIGN, false, 1},
     {"-FOREIGN the value is not a bucket", SPILE_REASON_FOREIGN, false, 1},
@@ -190,6 +195,16 @@ Test(redis_replies, the_advice_reaches_a_decision_whatever_the_server_says) {
        "use another key prefix, or remove the key"},
       {"ERR spile: there are four arguments a key" SHA_PLACE,
        "the server says \"ERR spile: there are four arguments a key\"; nothing was charged"},
+      {"NOPERM this user has no permissions to run the 'evalsha' command",
+       "the server says \"NOPERM this user has no permissions to run the 'evalsha' command\"; give it the rights of "
+       "docs/stores.md"},
+      {"NOPERM ACL failure in script: User alice has no permissions to run the 'pexpiretime' command" SHA_PLACE,
+       "the server says \"User alice has no permissions to run the 'pexpiretime' command\"; give it the rights of "
+       "docs/stores.md"},
+      {"ERR The user executing the script can't run this command or subcommand" SHA_PLACE,
+       "the server says \"ERR The user executing the script can't run this command or subcommand\"; give it the rights "
+       "of "
+       "docs/stores.md"},
       {LUA_5 "@user_script: 1: -READONLY You can't write against a read only replica.",
        "the server says \"READONLY You can't write against a read only replica.\"; point the address at the primary"},
   };

@@ -17,7 +17,8 @@
  * A take reads first, in a read-only transaction that needs no lock: a denial changes nothing, so it ends there. Only
  * what has to be written queues for the lock, which is fair and keeps the call's deadline, and then decides again from
  * the start, at a new time, in a write transaction. LMDB's own writer lock has neither property, but is then always
- * free. Who is stopped while it holds the lock stops the others' charges, not their denials.
+ * free. Who is stopped while it holds the lock stops the others' charges, not their denials; a denial that would have
+ * written something (numbers that changed, a clock that was set back) stands without it.
  */
 #include <lmdb.h>
 #include <string.h>
@@ -149,13 +150,21 @@ static int lmdb_write(const spile__lmdb_store *store, MDB_txn *txn, int64_t now_
   return 0;
 }
 
+/* What was to be written could not be. @return SPILE_OK where that was only beside a denial; else `failure` */
+static int lmdb_unwritten(const spile_call *call, const lmdb_found *found, int failure) {
+  if (found->fits)
+    return failure;
+  call->error->code = 0;
+  return SPILE_OK;
+}
+
 /* One attempt under the lock. @return SPILE_OK, an error; or *full: there was no room and nothing is written */
 static int lmdb_attempt(spile__lmdb_store *store, spile_call *call, lmdb_found *found, bool *full) {
   *full = false;
   MDB_txn *txn = NULL;
   int failed = spile__lmdb_write_begin(store->env, &txn);
   if (failed != 0)
-    return spile__lmdb_fail(call->error, failed, "begin a write to LMDB");
+    return lmdb_unwritten(call, found, spile__lmdb_fail(call->error, failed, "begin a write to LMDB"));
   int64_t now_ms = lmdb_now_ms(store, call);
   int result = lmdb_read(store, txn, now_ms, call, found);
   if (result != SPILE_OK || found_writes(found) == 0) {
@@ -170,7 +179,7 @@ static int lmdb_attempt(spile__lmdb_store *store, spile_call *call, lmdb_found *
   *full = failed == MDB_MAP_FULL;
   if (failed == 0 || *full)
     return SPILE_OK;
-  return spile__lmdb_fail(call->error, failed, "write to LMDB");
+  return lmdb_unwritten(call, found, spile__lmdb_fail(call->error, failed, "write to LMDB"));
 }
 
 /* There was no room, and looking for some did not help. */
@@ -253,7 +262,7 @@ static int lmdb_decide(spile_store *base, spile_call *call) {
 
   result = spile__lmdb_env_lock(store->env, store->outside, call->deadline_ms, call->error);
   if (result != SPILE_OK)
-    return result;
+    return lmdb_unwritten(call, &found, result);
   result = lmdb_take(store, call, &found);
   spile__lmdb_env_unlock(store->env);
   return result;

@@ -12,6 +12,7 @@
 #include "backends/address.h"
 #include "backends/redis.h"
 
+#define RIGHTS "give it the rights of docs/stores.md"
 #define ONE_SERVER "it is a node of a cluster; point the address at one server that is not"
 
 /* Tried in this order. A word is the first of the reply; with a blank in it, it is how the whole reply begins. */
@@ -31,7 +32,8 @@ static const spile__redis_refusal refusals[] = {
     {"NOREPLICAS", SPILE_REASON_REFUSED, .advice = "it has fewer replicas than it was told to have"},
     {"NOAUTH", SPILE_REASON_AUTH, .close = true, .advice = "put a password in the address or in SPILE_REDIS_PASSWORD"},
     {"WRONGPASS", SPILE_REASON_AUTH, .close = true, .advice = "correct the user and the password"},
-    {"NOPERM", SPILE_REASON_AUTH, .advice = "give the user the commands and the keys that spile needs"},
+    {"NOPERM", SPILE_REASON_AUTH, .advice = RIGHTS},
+    {"ERR The user executing the script", SPILE_REASON_AUTH, .advice = RIGHTS},
     {"DENIED", SPILE_REASON_AUTH, .close = true, .advice = "set a password on the server or let it accept this host"},
     {"WRONGTYPE", SPILE_REASON_FOREIGN, .advice = "use another key prefix, or remove the key"},
     {"FOREIGN", SPILE_REASON_FOREIGN, .advice = "use another key prefix, or remove the key"},
@@ -41,6 +43,8 @@ static const spile__redis_refusal refusals[] = {
     {"ERR value is not an integer", SPILE_REASON_FOREIGN, .advice = "use another key prefix, or remove the key"},
     {"ERR unknown command", SPILE_REASON_REFUSED,
      .advice = "spile needs EVALSHA and SCRIPT LOAD of Redis 7.0 or later"},
+    {"ERR Unknown Redis command called from script", SPILE_REASON_REFUSED,
+     .advice = "do not rename the commands of docs/stores.md"},
     {"ERR DB index is out of range", SPILE_REASON_REFUSED, .advice = "use a database that the server has"},
 };
 
@@ -93,11 +97,15 @@ const spile__redis_refusal *spile__redis_refusal_of(const char *text) {
 
 /*
  * The server's words, and our advice, which is never cut off. Behind its words a server names the place in the script;
- * that is left out, since its hash would fill the message, and so is the wrapping.
+ * that is left out, since its hash would fill the message, and so is the wrapping, and where later servers say that a
+ * right is missing: which one it is stands at the end.
  */
 static int refusal_fail(const spile__redis_refusal *refusal, const char *text, spile_error *error) {
   const char *advice = refusal->advice != NULL ? refusal->advice : "nothing was charged";
   const char *words = text_unwrap(text);
+  static const char acl[] = "NOPERM ACL failure in script: ";
+  if (strncmp(words, acl, strlen(acl)) == 0)
+    words += strlen(acl);
   const char *place = strstr(words, " script: ");
   size_t len = place != NULL ? (size_t)(place - words) : strlen(words);
   size_t room = TOLD_LEN - strlen("the server says \"\"; ") - strlen(advice);
@@ -110,7 +118,7 @@ int spile__redis_link_refused(spile__redis_link *link, const redisReply *reply, 
     spile__redis_link_close(link);
     return spile__store_fail(
         error, SPILE_EUNAVAILABLE, SPILE_REASON_PROTOCOL,
-        "%s gave an answer that does not belong to the command; is a proxy between, or another server?",
+        "the answer does not belong to the command (a proxy between?); whether the command ran is not known: %s",
         link->names->address->target);
   }
   const spile__redis_refusal *refusal = spile__redis_refusal_of(reply->str);

@@ -128,8 +128,8 @@ typedef struct spile_store_ops {
    *
    * The items fit when each one's reading leaves room for its cost. A take that fits charges every item; one that does
    * not charges none and writes only, for each item with a cost above 0, a conversion to a new shape or a clock cut
-   * that the reading found; if that write finds no room the denial stands. A peek writes nothing. An absent bucket and
-   * one that is full again are the same.
+   * that the reading found; if that write fails, for whatever reason, the denial stands. A peek writes nothing. An
+   * absent bucket and one that is full again are the same.
    *
    * May block until call->deadline_ms, not longer. May be called by many threads at once.
    *
