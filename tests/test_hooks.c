@@ -186,12 +186,14 @@ Test(hooks, tell_the_route_and_leave_limits_alone_that_are_not_enforced) {
   rig_stop(&r);
 }
 
-Test(hooks, tell_each_attempt_of_a_wait) {
+Test(hooks, tell_a_wait_once_by_how_it_ended) {
   rig r;
   rig_start(&r, 0);
   spile_limit *limit = limit_of("1/s,capacity=1");
   cr_assert(eq(int, spile_take(r.limiter, limit, "k", 1, 1, NULL), SPILE_ALLOWED));
   cr_assert(eq(int, spile_wait(r.limiter, limit, "k", 1, 1, 5000, NULL), SPILE_ALLOWED));
+  cr_assert(eq(sz, r.denied.count, 0));
+  cr_assert(eq(int, spile_wait(r.limiter, limit, "k", 1, 1, 0, NULL), SPILE_DENIED));
   cr_assert(eq(sz, r.denied.count, 1));
   spile_limit_unref(limit);
   rig_stop(&r);

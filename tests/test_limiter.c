@@ -192,6 +192,29 @@ Test(limiter, waits_exactly_as_long_as_it_is_told) {
   spile_fake_clock_free(clock);
 }
 
+Test(limiter, counts_a_wait_once_by_how_it_ended) {
+  spile_fake_clock *clock = spile_fake_clock_new(0);
+  spile_options options = SPILE_OPTIONS_INIT;
+  options.now_ms = spile_fake_clock_now;
+  options.sleep_ms = spile_fake_clock_sleep;
+  options.clock = clock;
+  options.metrics = SPILE_METRICS_COUNTS;
+  rig r = rig_start(&options);
+  spile_reading empty = {{60000}};
+  for (int i = 0; i < 5; i++)
+    cr_assert(spile_scripted_store_answer(r.store, SPILE_OK, SPILE_REASON_NONE, &empty, 1));
+  spile_decision d;
+  /* The first meets two denials, the second being too long; the other three, and then what is allowed. */
+  cr_assert(eq(int, spile_wait(r.limiter, r.limit, "k", 1, 1, 1500, &d), SPILE_DENIED));
+  cr_assert(eq(int, spile_wait(r.limiter, r.limit, "k", 1, 1, SPILE_FOREVER, &d), SPILE_ALLOWED));
+  spile_counters counters = SPILE_COUNTERS_INIT;
+  cr_assert(eq(int, spile_count(r.limiter, &counters), SPILE_OK));
+  cr_assert(eq(u64, counters.allowed, 1));
+  cr_assert(eq(u64, counters.denied, 1));
+  rig_stop(&r);
+  spile_fake_clock_free(clock);
+}
+
 Test(limiter, leaves_out_open_limits_without_room_and_stops_at_closed_ones) {
   rig r = rig_start(NULL);
   spile_limit *open;

@@ -98,6 +98,74 @@ Test(memory, mem_01_keeps_a_drained_victim_through_a_flood_of_new_keys) {
   store->ops->close(store, false);
 }
 
+/* Whatever the order, the strictest on_full of those without room decides, and each limit says its own. */
+Test(memory, mem_01_the_strictest_of_those_without_room_decides) {
+  static const struct {
+    const char *kinds; /* k: known, with 2 left; o, c, f: new, with on_full open, closed, fail */
+    int result;
+    char named; /* the kind of the limit that is named */
+  } rows[] = {
+      {"k", SPILE_ALLOWED, 'k'},     {"ko", SPILE_ALLOWED, 'o'},   {"ok", SPILE_ALLOWED, 'o'},
+      {"kc", SPILE_DENIED, 'c'},     {"ck", SPILE_DENIED, 'c'},    {"kf", SPILE_EFULL, 'f'},
+      {"fk", SPILE_EFULL, 'f'},      {"oc", SPILE_DENIED, 'c'},    {"co", SPILE_DENIED, 'c'},
+      {"cf", SPILE_EFULL, 'f'},      {"fc", SPILE_EFULL, 'f'},     {"of", SPILE_EFULL, 'f'},
+      {"kocf", SPILE_EFULL, 'f'},    {"fcok", SPILE_EFULL, 'f'},   {"cokc", SPILE_DENIED, 'c'},
+      {"ookoo", SPILE_ALLOWED, 'o'}, {"oooo", SPILE_ALLOWED, 'o'},
+  };
+  for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+    for (int each_wanted = 0; each_wanted < 2; each_wanted++) {
+      spile_limiter *limiter;
+      cr_assert(eq(int, spile_open(&limiter, "memory:?keys=1", NULL, NULL), SPILE_OK));
+      size_t n = strlen(rows[row].kinds);
+      spile_limit *known;
+      cr_assert(eq(int, spile_limit_parse(&known, "3/h,name=k", NULL), SPILE_OK));
+      spile_decision d;
+      cr_assert(eq(int, spile_take(limiter, known, "k", 1, 1, &d), SPILE_ALLOWED));
+      spile_request requests[8];
+      for (size_t i = 0; i < n; i++) {
+        char kind = rows[row].kinds[i];
+        char text[80];
+        (void)snprintf(text, sizeof(text), "5/h,name=%c%zu,on_full=%s", kind, i,
+                       kind == 'o'   ? "open"
+                       : kind == 'c' ? "closed"
+                                     : "fail");
+        spile_limit *limit = spile_limit_ref(known);
+        if (kind != 'k') {
+          spile_limit_unref(limit);
+          cr_assert(eq(int, spile_limit_parse(&limit, text, NULL), SPILE_OK));
+        }
+        requests[i] = (spile_request){limit, "k", 1, 1};
+      }
+      spile_decision each[8];
+      int result = spile_take_all(limiter, requests, n, &d, each_wanted ? each : NULL);
+      cr_assert(result == rows[row].result, "%s: %s", rows[row].kinds, spile_code_name(result));
+      cr_assert(d.name[0] == rows[row].named, "%s: %s", rows[row].kinds, d.name);
+      cr_assert(eq(str, (char *)(uintptr_t)d.name, (char *)(uintptr_t)spile_limit_name(requests[d.index].limit)));
+      cr_assert(eq(i64, d.capacity, rows[row].named == 'k' ? 3 : 5));
+      cr_assert(strlen(d.detail) == 0 ? rows[row].named == 'k' : rows[row].named != 'k', "%s: %s", rows[row].kinds,
+                d.detail);
+      bool charged = result == SPILE_ALLOWED;
+      for (size_t i = 0; i < n && each_wanted; i++) {
+        char kind = rows[row].kinds[i];
+        int want = kind == 'c' ? SPILE_DENIED : kind == 'f' ? 0 : SPILE_ALLOWED;
+        int by = kind == 'k' ? SPILE_BY_STORE : kind == 'f' ? SPILE_BY_NOBODY : SPILE_BY_FULL;
+        cr_assert(each[i].outcome == want && each[i].decided_by == by, "%s[%zu]: %d by %s", rows[row].kinds, i,
+                  each[i].outcome, spile_decided_by_name(each[i].decided_by));
+        cr_assert(eq(u32, each[i].index, (uint32_t)i));
+        cr_assert(eq(i64, each[i].remaining, kind != 'k' ? SPILE_UNKNOWN : charged ? 1 : 2));
+        cr_assert(strlen(each[i].detail) == 0 ? kind == 'k' : kind != 'k', "%s[%zu]: %s", rows[row].kinds, i,
+                  each[i].detail);
+      }
+      cr_assert(eq(int, spile_peek(limiter, known, "k", 1, 1, &d), SPILE_ALLOWED));
+      cr_assert(eq(i64, d.remaining, charged && strchr(rows[row].kinds, 'k') != NULL ? 1 : 2));
+      for (size_t i = 0; i < n; i++)
+        spile_limit_unref((spile_limit *)(uintptr_t)requests[i].limit);
+      spile_limit_unref(known);
+      spile_close(limiter);
+    }
+  }
+}
+
 Test(memory, mem_01_counts_and_answers_by_on_full) {
   spile_limiter *limiter;
   spile_fake_clock *clock = spile_fake_clock_new(0);
@@ -143,6 +211,11 @@ Test(memory, mem_01_counts_and_answers_by_on_full) {
   spile_counters counters = SPILE_COUNTERS_INIT;
   cr_assert(eq(int, spile_count(limiter, &counters), SPILE_OK));
   cr_assert(eq(u64, counters.full, 4));
+  /* Each take is counted by one of these. */
+  cr_assert(eq(u64, counters.allowed, 4));
+  cr_assert(eq(u64, counters.denied, 2));
+  cr_assert(eq(u64, counters.never, 1));
+  cr_assert(eq(u64, counters.unavailable, 1));
   for (int i = 0; i < 3; i++)
     spile_limit_unref(limits[i]);
   spile_close(limiter);

@@ -168,7 +168,7 @@ static const cell_row cells[] = {
      MEMBER(unavailable[SPILE_REASON_OOM])},
     {"no memory", "1/s", SPILE_ENOMEM, SPILE_REASON_NONE, 0, 1, SPILE_ENOMEM, MEMBER(unavailable[SPILE_REASON_MEMORY])},
     {"an argument error of the store", "1/s", SPILE_EINVAL, SPILE_REASON_NONE, 0, 1, SPILE_EINVAL,
-     MEMBER(unavailable[SPILE_REASON_REFUSED])},
+     MEMBER(unavailable[SPILE_REASON_PROTOCOL])},
 };
 
 Test(metrics, counts_each_take_in_exactly_one_place) {

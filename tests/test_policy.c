@@ -5,6 +5,7 @@
  */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <spile/sys/store.h>
 #include <spile/testing.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -106,7 +107,7 @@ Test(policy, takes_the_strictest_of_several_limits) {
     int result;
     uint32_t index;
   } rows[] = {{0, 0, SPILE_ALLOWED, 0},      {0, 1, SPILE_DENIED, 1},       {1, 0, SPILE_DENIED, 0},
-              {0, 2, SPILE_EUNAVAILABLE, 0}, {2, 1, SPILE_EUNAVAILABLE, 0}, {1, 2, SPILE_EUNAVAILABLE, 0}};
+              {0, 2, SPILE_EUNAVAILABLE, 1}, {2, 1, SPILE_EUNAVAILABLE, 0}, {1, 2, SPILE_EUNAVAILABLE, 1}};
   for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
     rig r = rig_plain();
     spile_limit *first = limit_of(texts[rows[i].first]);
@@ -117,6 +118,9 @@ Test(policy, takes_the_strictest_of_several_limits) {
     fail_next(&r, SPILE_EUNAVAILABLE, SPILE_REASON_CONNECT);
     cr_assert(eq(int, spile_take_all(r.limiter, requests, 2, &d, each), rows[i].result));
     cr_assert(eq(u32, d.index, rows[i].index));
+    /* The limit whose policy decided is named, also where that is an error. */
+    cr_assert(eq(str, (char *)(uintptr_t)d.name, (char *)(uintptr_t)spile_limit_name(requests[d.index].limit)));
+    cr_assert(eq(i64, d.capacity, 1));
     /* Each says what its own limit does, whatever the others make of it. */
     static const int own[] = {SPILE_ALLOWED, SPILE_DENIED, 0};
     const int limits[] = {rows[i].first, rows[i].second};
@@ -179,12 +183,103 @@ Test(policy, names_a_reason_where_the_store_gave_none) {
   /* A store of somebody's own that forgot its reason, or made one up. */
   fail_next(&r, SPILE_EUNAVAILABLE, SPILE_REASON_NONE);
   cr_assert(eq(int, spile_take(r.limiter, open, "k", 1, 1, &d), SPILE_ALLOWED));
-  cr_assert(eq(int, d.store_error, SPILE_REASON_REFUSED));
+  cr_assert(eq(int, d.store_error, SPILE_REASON_PROTOCOL));
   fail_next(&r, SPILE_EUNAVAILABLE, (spile_reason)4711);
   cr_assert(eq(int, spile_take(r.limiter, open, "k", 1, 1, &d), SPILE_ALLOWED));
-  cr_assert(eq(int, d.store_error, SPILE_REASON_REFUSED));
+  cr_assert(eq(int, d.store_error, SPILE_REASON_PROTOCOL));
   spile_limit_unref(open);
   spile_close(r.limiter);
+}
+
+/* ---- A store of somebody's own, which fails as it is told ---- */
+
+typedef struct own_store {
+  spile_store base;
+  size_t failed_item;
+  spile_reason reason;
+  const char *message;
+} own_store;
+
+static int own_decide(spile_store *base, spile_call *call) {
+  own_store *own = (own_store *)base;
+  call->failed_item = own->failed_item;
+  call->error->code = SPILE_EUNAVAILABLE;
+  call->error->reason = (int)own->reason;
+  (void)snprintf(call->error->message, sizeof(call->error->message), "%s", own->message);
+  return SPILE_EUNAVAILABLE;
+}
+
+static int own_clear(spile_store *base, const spile_item *item, int64_t deadline_ms, spile_error *error) {
+  (void)base, (void)item, (void)deadline_ms, (void)error;
+  return SPILE_OK;
+}
+
+static void own_close(spile_store *base, bool forked) {
+  (void)base, (void)forked;
+}
+
+static const spile_store_ops own_ops = {.abi = SPILE_STORE_ABI,
+                                        .name = "own",
+                                        .timeout_ms = 1000,
+                                        .decide = own_decide,
+                                        .clear = own_clear,
+                                        .close = own_close};
+
+static void keep_line(void *user, spile_log_level level, const char *line) {
+  (void)level;
+  (void)snprintf(user, 400, "%s", line);
+}
+
+Test(policy, names_the_limit_whose_bucket_is_the_cause) {
+  own_store own = {
+      .base = {&own_ops}, .failed_item = 1, .reason = SPILE_REASON_FOREIGN, .message = "not ours; remove it"};
+  char line[400] = "";
+  spile_options options = SPILE_OPTIONS_INIT;
+  options.log = keep_line;
+  options.log_user = line;
+  spile_limiter *limiter;
+  cr_assert(eq(int, spile_open_store(&limiter, &own.base, &options, NULL), SPILE_OK));
+  spile_limit *limits[3] = {limit_of("1/s,name=a"), limit_of("2/s,name=b\tb"),
+                            limit_of("1/s,name=o,on_store_error=open")};
+  spile_request requests[2] = {{limits[0], "secret", 6, 1}, {limits[1], "secret", 6, 1}};
+  spile_decision d;
+  cr_assert(eq(int, spile_take_all(limiter, requests, 2, &d, NULL), SPILE_EUNAVAILABLE));
+  cr_assert(eq(u32, d.index, 1));
+  cr_assert(eq(str, (char *)(uintptr_t)d.name, "b\tb"));
+  cr_assert(eq(i64, d.capacity, 2));
+  cr_assert(eq(str, d.detail, "limit b?b: not ours; remove it"));
+  cr_assert(eq(str, line, "own: no answer (foreign): limit b?b: not ours; remove it"));
+  /* A stricter policy decides, and the message still says whose bucket it is. */
+  requests[1].limit = limits[2];
+  cr_assert(eq(int, spile_take_all(limiter, requests, 2, &d, NULL), SPILE_EUNAVAILABLE));
+  cr_assert(eq(u32, d.index, 0));
+  cr_assert(eq(str, d.detail, "limit o: not ours; remove it"));
+  for (int i = 0; i < 3; i++)
+    spile_limit_unref(limits[i]);
+  spile_close(limiter);
+}
+
+/* Also where the breaker tells what it was. */
+Test(policy, never_says_nothing_for_a_store_that_says_nothing) {
+  own_store own = {.base = {&own_ops}, .failed_item = SIZE_MAX, .reason = SPILE_REASON_NONE, .message = ""};
+  char line[400] = "";
+  spile_options options = SPILE_OPTIONS_INIT;
+  options.log = keep_line;
+  options.log_user = line;
+  options.breaker_failures = 1;
+  spile_limiter *limiter;
+  cr_assert(eq(int, spile_open_store(&limiter, &own.base, &options, NULL), SPILE_OK));
+  spile_limit *limit = limit_of("1/s");
+  spile_decision d;
+  cr_assert(eq(int, spile_take(limiter, limit, "k", 1, 1, &d), SPILE_EUNAVAILABLE));
+  cr_assert(eq(int, d.store_error, SPILE_REASON_PROTOCOL));
+  cr_assert(strstr(d.detail, "is not known") != NULL, "%s", d.detail);
+  cr_assert(strstr(line, "is not known") != NULL, "%s", line);
+  cr_assert(eq(int, spile_take(limiter, limit, "k", 1, 1, &d), SPILE_EUNAVAILABLE));
+  cr_assert(eq(int, d.store_error, SPILE_REASON_BREAKER));
+  cr_assert(strstr(d.detail, "(protocol)") != NULL, "%s", d.detail);
+  spile_limit_unref(limit);
+  spile_close(limiter);
 }
 
 Test(policy, ops_01_is_counted_by_reason) {

@@ -130,7 +130,7 @@ struct spile_event {
 
 /*
  * options.on_denied is called for each take whose outcome is denied or never, whoever decided (decision->decided_by
- * tells), with the limit that decided; each attempt of spile_wait is such a take.
+ * tells), with the limit that decided; a spile_wait is one take, told by how it ended.
  *
  * options.on_near_limit is called when a take brings a bucket below options.near_limit_percent of its capacity: it had
  * at least that many tokens before, and has fewer now. Both numbers come from the one decision, so of all takes of all

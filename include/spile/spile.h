@@ -361,9 +361,9 @@ typedef struct spile_decision {
   int outcome;            /* SPILE_ALLOWED, SPILE_DENIED, SPILE_NEVER; 0 when the call returned an error */
   int decided_by;         /* a spile_decided_by */
   int store_error;        /* a spile_reason: why the store did not answer; SPILE_REASON_NONE when it did */
-  uint32_t index;         /* which request decided, counted from 0 */
-  const char *name;       /* the name of the deciding limit; lives as long as the limit */
-  int64_t capacity;       /* tokens, of the deciding limit */
+  uint32_t index;         /* which request decided, or failed the take, counted from 0 */
+  const char *name;       /* the name of that limit; lives as long as the limit. NULL: an argument is out of range */
+  int64_t capacity;       /* tokens, of that limit; SPILE_UNKNOWN where the name is NULL */
   int64_t remaining;      /* whole tokens left after the call, 0 to capacity; SPILE_UNKNOWN */
   int64_t retry_after_ms; /* denied by the store: the same take succeeds then and not 1 ms earlier, if nobody else
                              takes; allowed: 0; never, and whatever the store did not decide: SPILE_UNKNOWN */
@@ -400,8 +400,8 @@ bool spile_allow(spile_limiter *limiter, const spile_limit *limit, const char *k
  * @return SPILE_ALLOWED, charged; SPILE_DENIED or SPILE_NEVER, nothing charged; SPILE_EINVAL, limiter, limit or key is
  *         NULL, key_len or cost is out of range, or the given time is; SPILE_EUNAVAILABLE, the store did not answer by
  *         the deadline and on_store_error is "fail" (`store_error` and `detail` say why, and whether a charge is
- *         possible); SPILE_EFULL, no room for
- *         the bucket of a limit with on_full "fail"; SPILE_EFORK
+ *         possible); SPILE_EFULL, no room for the bucket of a limit with on_full "fail"; SPILE_ENOMEM, as
+ *         SPILE_EUNAVAILABLE, for want of memory; SPILE_EFORK
  *
  * May block for the store's timeout. Allocates nothing (Redis: the command and its answer). Thread-safety: safe.
  */
@@ -422,12 +422,14 @@ int spile_peek(spile_limiter *limiter, const spile_limit *limit, const void *key
  * Requests that name the same bucket (key, limit name) are summed first; the same bucket under different numbers or
  * policies is an error. The decision is that of the limit with the longest wait, never beating denied; when allowed,
  * that with the smallest remaining, then the longest reset, then the first. When the store does not answer, one limit
- * that fails comes before one that is closed, and that before one that is open; the deadline is the shortest of all.
+ * that fails comes before one that is closed, and that before one that is open; likewise on_full where limits find no
+ * room, and then the decision names one of those. The deadline is the shortest of all.
  *
  * @param requests  1 to SPILE_REQUESTS_MAX
  * @param decision  written on every result; may be NULL
  * @param each      NULL, or n decisions: what each request's own limit says; written on every result. When the store
- *                  does not answer that is what its own on_store_error gives, which allows nothing by itself
+ *                  does not answer that is what its own on_store_error gives, and without room its on_full, which
+ *                  allows nothing by itself
  * @return as spile_take
  */
 int spile_take_all(spile_limiter *limiter, const spile_request *requests, size_t n, spile_decision *decision,
@@ -443,8 +445,11 @@ int spile_peek_all(spile_limiter *limiter, const spile_request *requests, size_t
  * Takes as soon as the tokens are there: sleeps exactly as long as a denial says and asks again, since others take too.
  *
  * @param max_ms  longest wait in all, 0 or more, or SPILE_FOREVER. A wait that would pass it ends at once.
- * @return as spile_take; SPILE_DENIED when max_ms would not be enough, with the wait that is needed in `decision`
+ * @return as spile_take; SPILE_DENIED when max_ms would not be enough, with the wait that is needed in `decision`. What
+ *         the store did not decide (a policy, no room) is not waited for, also with SPILE_FOREVER: it is returned at
+ *         once, denied with a retry_after_ms of SPILE_UNKNOWN, so a loop around this call needs a pause of its own
  *
+ * Counters, metrics and hooks hear of it once, by how it ended.
  * Blocks for max_ms and the store's timeout. Who waits is not queued: a steady stream of others may win every time.
  */
 int spile_wait(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t cost,
@@ -516,13 +521,13 @@ typedef enum spile_breaker_state {
 /* What a limiter did since it was opened. */
 typedef struct spile_counters {
   size_t struct_size; /* set by SPILE_COUNTERS_INIT */
-  uint64_t allowed;   /* takes by outcome, whoever decided; peeks are not counted */
+  uint64_t allowed;   /* takes by outcome, whoever decided; a wait is one take; peeks are not counted */
   uint64_t denied;
   uint64_t never;
-  uint64_t full;                            /* of these, takes that a new key's on_full decided or failed */
-  uint64_t unavailable;                     /* takes without an answer */
-  uint64_t policy_open;                     /* of the above, takes that on_store_error allowed ... */
-  uint64_t policy_closed;                   /* ... and denied */
+  uint64_t full;          /* of these and the next, takes that a new key's on_full decided or failed */
+  uint64_t unavailable;   /* takes without an answer: with the first three that is all takes */
+  uint64_t policy_open;   /* of the above, takes that on_store_error allowed ... */
+  uint64_t policy_closed; /* ... and denied */
   uint64_t store_errors[SPILE_REASONS_MAX]; /* takes that the store did not answer, by spile_reason */
   int breaker;                              /* a spile_breaker_state, now */
   uint64_t breaker_opened;                  /* how often it opened, a failed probe included */

@@ -90,8 +90,10 @@ static int lmdb_read(const spile__lmdb_store *store, MDB_txn *txn, int64_t now_m
     if (result == 0) {
       spile_reason reason =
           spile__record_decode(record.mv_data, record.mv_size, spec->algorithm, key.bytes, key.len, &state);
-      if (reason != SPILE_REASON_NONE)
+      if (reason != SPILE_REASON_NONE) {
+        call->failed_item = i;
         return lmdb_unreadable(call->error, reason);
+      }
     } else {
       found->absent |= bit;
     }
@@ -188,15 +190,16 @@ static int lmdb_full(spile_call *call, const lmdb_found *found) {
     return SPILE_OK; /* a denial stands; what it would have corrected is corrected later */
   uint64_t fresh = found->absent & found->charged;
   /* A log that is known already grows, and needs room too. */
-  for (size_t i = 0; i < call->n && fresh == 0; i++) {
+  for (size_t i = 0; i < call->n; i++) {
     if ((found->charged >> i & 1) != 0 && spile__algorithm_get(call->items[i].spec->algorithm)->log)
-      fresh = UINT64_C(1) << i;
+      fresh |= UINT64_C(1) << i;
   }
   if (fresh == 0)
     return spile__store_fail(call->error, SPILE_EUNAVAILABLE, SPILE_REASON_LOCKED,
                              "a process that is stopped while it reads holds the free pages of the LMDB map; let it go "
                              "on or end it, or open with a larger map_size");
   call->full_item = (size_t)__builtin_ctzll(fresh);
+  call->full_items = fresh;
   return spile__store_fail(call->error, SPILE_EFULL, SPILE_REASON_NONE,
                            "the LMDB map has no room for a new bucket or a larger state; open with a larger map_size");
 }

@@ -372,6 +372,17 @@ static void vector_decide(memory_store *memory, memory_vector *vector, spile_cal
   vector_release(memory, vector);
 }
 
+/* The items of a call that need room: new buckets, and states that lie in lines of their own. Holding ended at `at`. */
+static uint64_t vector_needs_room(const memory_vector *vector, const spile_call *call, size_t at) {
+  uint64_t needs = 0;
+  for (size_t i = 0; i < call->n; i++) {
+    bool fresh = i <= at ? vector->fresh[i] : vector->entries[i] == NULL;
+    bool needy = fresh || vector->probes[i].limit->lines;
+    needs |= (uint64_t)(call->items[i].cost > 0 && needy) << i;
+  }
+  return needs;
+}
+
 SPILE__OUT_OF_LINE static int memory_decide_several(memory_store *memory, spile_call *call) {
   memory_vector vector;
   for (size_t i = 0; i < call->n; i++) {
@@ -396,7 +407,10 @@ SPILE__OUT_OF_LINE static int memory_decide_several(memory_store *memory, spile_
       return SPILE_OK;
     case MEMORY_NO_ROOM:
       /* A denial stands, room or not. */
-      return fit ? no_room(call, at) : SPILE_OK;
+      if (!fit)
+        return SPILE_OK;
+      call->full_items = vector_needs_room(&vector, call, at);
+      return no_room(call, at);
     case MEMORY_FOUND:
       break;
     }

@@ -9,7 +9,11 @@
 #include "core/checked.h"
 #include "core/decide.h"
 #include "core/text.h"
+#include "limiter/breaker.h"
 #include "limiter/limiter.h"
+
+/* So much of a limit's name stands in a message, which has little room. */
+#define NAME_TOLD_MAX 32
 
 /* ---- Time ---- */
 
@@ -60,6 +64,8 @@ static void error_mask(spile_error *error) {
  * @return SPILE_OK, every reading is in range; SPILE_EFULL; or another error
  */
 static int store_decide(spile_store *store, spile_call *call) {
+  call->full_items = 0;
+  call->failed_item = SIZE_MAX;
   int result = store->ops->decide(store, call);
   bool valid = result <= SPILE_OK && (result != SPILE_EFULL || call->full_item < call->n);
   for (size_t i = 0; i < call->n && valid && result == SPILE_OK; i++) {
@@ -74,8 +80,25 @@ static int store_decide(spile_store *store, spile_call *call) {
     call->error->reason = SPILE_REASON_PROTOCOL;
     result = spile__fail(call->error, SPILE_EUNAVAILABLE, "the store answered what it may not answer", NULL);
   }
+  spile__error_settle(call->error, result);
   error_mask(call->error);
   return result;
+}
+
+/* Says in front of a message which limit it is about. The key is nobody's business. */
+static void error_name(spile_error *error, const spile_spec *spec) {
+  const spile_error plain = *error;
+  spile__text text;
+  char name[NAME_TOLD_MAX + 1];
+  size_t len = spec->name_len < NAME_TOLD_MAX ? spec->name_len : NAME_TOLD_MAX;
+  memcpy(name, spec->name, len);
+  name[len] = '\0';
+  spile__text_init(&text, error->message, sizeof(error->message));
+  spile__text_put(&text, "limit ");
+  spile__text_put(&text, name);
+  spile__text_put(&text, ": ");
+  spile__text_put(&text, plain.message);
+  error_mask(error);
 }
 
 /* Sets what is known of an item when nothing was read about it. */
@@ -96,70 +119,162 @@ static size_t first_never(const spile_item *items, size_t n) {
   return i;
 }
 
-/* Every item gets the same answer, which its store did not give. */
-static void decide_without_store(const spile_item *items, size_t n, int outcome, spile_decision *each) {
-  for (size_t i = 0; i < n && each != NULL; i++) {
-    spile__decision_clear(&each[i]);
-    decision_without_store(&each[i], &items[i], i, outcome, SPILE_BY_FULL);
+/* ---- What a limit's own policy says ---- */
+
+spile_on_store_error spile__limiter_policy(const spile_limiter *limiter, const spile_spec *spec) {
+  spile_on_store_error own = spec->on_store_error;
+  if (limiter->on_store_error != SPILE_ON_STORE_ERROR_DEFAULT)
+    own = limiter->on_store_error;
+  return own == SPILE_ON_STORE_ERROR_DEFAULT ? SPILE_ON_STORE_ERROR_FAIL : own;
+}
+
+/* Of several limits one that fails comes before one that is closed, and open is only what all are; among equals `first`
+ * comes before all others. @return its item */
+static size_t strictest_policy(const spile_limiter *limiter, const spile_item *items, size_t n, size_t first) {
+  size_t strictest = first < n ? first : 0;
+  for (size_t i = 0; i < n; i++) {
+    spile_on_store_error now = spile__limiter_policy(limiter, items[strictest].spec);
+    spile_on_store_error other = spile__limiter_policy(limiter, items[i].spec);
+    bool stricter = other == SPILE_ON_STORE_ERROR_FAIL
+                        ? now != SPILE_ON_STORE_ERROR_FAIL
+                        : other == SPILE_ON_STORE_ERROR_CLOSED && now == SPILE_ON_STORE_ERROR_OPEN;
+    strictest = stricter ? i : strictest;
+  }
+  return strictest;
+}
+
+/* What an item's own numbers and on_store_error say when its store does not. @return an outcome, or 0: none */
+static int decide_by_policy(const spile_limiter *limiter, const spile_item *item, size_t index,
+                            const spile_error *error, spile_decision *decision) {
+  spile__decision_fail(decision, error);
+  spile_on_store_error policy = spile__limiter_policy(limiter, item->spec);
+  if (item->cost > item->spec->shape.capacity)
+    decision_without_store(decision, item, index, SPILE_NEVER, SPILE_BY_LIMITS);
+  else if (policy == SPILE_ON_STORE_ERROR_FAIL)
+    decision_without_store(decision, item, index, 0, SPILE_BY_NOBODY);
+  else
+    decision_without_store(decision, item, index, policy == SPILE_ON_STORE_ERROR_OPEN ? SPILE_ALLOWED : SPILE_DENIED,
+                           SPILE_BY_POLICY);
+  return decision->outcome;
+}
+
+/* ---- When a new bucket finds no room ---- */
+
+/* What the on_full of an item's limit says. @return an outcome, or 0: none */
+static int decide_by_full(const spile_item *item, size_t index, const spile_error *why, spile_decision *decision) {
+  static const int outcomes[] = {
+      [SPILE_ON_FULL_CLOSED] = SPILE_DENIED, [SPILE_ON_FULL_OPEN] = SPILE_ALLOWED, [SPILE_ON_FULL_FAIL] = 0};
+  int outcome = outcomes[item->spec->on_full];
+  spile__decision_fail(decision, why);
+  decision_without_store(decision, item, index, outcome, outcome != 0 ? SPILE_BY_FULL : SPILE_BY_NOBODY);
+  return outcome;
+}
+
+/* A call about some of the items; its item i is items[where[i]]. */
+typedef struct full_rest {
+  spile_item items[SPILE_REQUESTS_MAX];
+  size_t where[SPILE_REQUESTS_MAX];
+} full_rest;
+
+_Static_assert(SPILE_REQUESTS_MAX <= 64, "a set of items is the bits of a uint64_t");
+
+/* Makes the call one about the items that are not `out`. @return whether there are any */
+static bool rest_make(full_rest *rest, spile_call *call, const spile_item *items, size_t n, uint64_t out) {
+  call->items = rest->items;
+  call->n = 0;
+  for (size_t i = 0; i < n; i++) {
+    if ((out >> i & 1) != 0)
+      continue;
+    rest->items[call->n] = items[i];
+    rest->where[call->n++] = i;
+  }
+  call->error->code = 0;
+  return call->n > 0;
+}
+
+/* The items without room, by what a call about some of them says. */
+static uint64_t rest_full(const full_rest *rest, const spile_call *call) {
+  uint64_t full = UINT64_C(1) << rest->where[call->full_item];
+  for (size_t i = 0; i < call->n; i++)
+    full |= (call->full_items >> i & 1) << rest->where[i];
+  return full;
+}
+
+/* Of limits without room one that fails comes before one that is closed, and that before one that is open. */
+static size_t strictest_full(const spile_item *items, size_t n, uint64_t full) {
+  size_t strictest = n;
+  for (size_t i = 0; i < n; i++) {
+    if ((full >> i & 1) == 0)
+      continue;
+    if (strictest == n ||
+        (items[i].spec->on_full != items[strictest].spec->on_full &&
+         (items[i].spec->on_full == SPILE_ON_FULL_FAIL || items[strictest].spec->on_full == SPILE_ON_FULL_OPEN)))
+      strictest = i;
+  }
+  return strictest;
+}
+
+/* Writes what each item's own limit says: those without room by on_full, the others by the store, of which `result`
+ * came. */
+static void full_tell_each(const spile_limiter *limiter, const full_rest *rest, const spile_call *call, int result,
+                           const spile_item *items, size_t n, const spile_error *why, spile_decision *each) {
+  spile_decision by_store[SPILE_REQUESTS_MAX];
+  spile_decision unwanted;
+  for (size_t i = 0; i < n; i++)
+    (void)decide_by_full(&items[i], i, why, &each[i]);
+  if (result == SPILE_OK && call->n > 0)
+    (void)spile__decide(call->items, call->n, call->verb == SPILE_VERB_TAKE, &unwanted, by_store);
+  for (size_t i = 0; i < call->n; i++) {
+    size_t at = rest->where[i];
+    if (result == SPILE_OK)
+      each[at] = by_store[i];
+    else
+      (void)decide_by_policy(limiter, &items[at], at, call->error, &each[at]);
+    each[at].index = (uint32_t)at;
   }
 }
 
 /*
- * An item found no room for its bucket, and its limit's on_full decides: fail and closed end the call; an open limit
- * counts for nothing, and the store is asked again about the others.
+ * An item found no room for its bucket, and its limit's on_full decides. An open one counts for nothing, and the store
+ * is asked again about the others; fail and closed end the take, with a peek at the others for whoever wants to know
+ * what each says.
  */
 SPILE__OUT_OF_LINE static int limiter_decide_full(spile_limiter *limiter, spile_call *call, const spile_item *items,
                                                   size_t n, spile_decision *decision, spile_decision *each) {
-  bool waived[SPILE_REQUESTS_MAX] = {false};
-  spile_item rest[SPILE_REQUESTS_MAX];
-  size_t where[SPILE_REQUESTS_MAX]; /* rest[i] is items[where[i]] */
-  size_t full = call->full_item;
+  full_rest rest;
+  uint64_t open = 0;
+  uint64_t full =
+      UINT64_C(1) << call->full_item | (n < 64 ? call->full_items & ((UINT64_C(1) << n) - 1) : call->full_items);
   for (;;) {
-    spile__decision_fail(decision, call->error);
-    if (items[full].spec->on_full == SPILE_ON_FULL_FAIL) {
-      for (size_t i = 0; i < n && each != NULL; i++)
-        each[i] = *decision;
-      return SPILE_EFULL;
-    }
-    if (items[full].spec->on_full == SPILE_ON_FULL_CLOSED) {
-      decision_without_store(decision, &items[full], full, SPILE_DENIED, SPILE_BY_FULL);
-      decide_without_store(items, n, SPILE_DENIED, each);
-      return SPILE_DENIED;
-    }
-
-    waived[full] = true;
-    decision_without_store(decision, &items[full], full, SPILE_ALLOWED, SPILE_BY_FULL);
-    decide_without_store(items, n, SPILE_ALLOWED, each);
-    size_t left = 0;
-    for (size_t i = 0; i < n; i++) {
-      if (!waived[i]) {
-        rest[left] = items[i];
-        where[left++] = i;
-      }
-    }
-    if (left == 0)
-      return SPILE_ALLOWED;
-    call->items = rest;
-    call->n = left;
-    call->error->code = 0;
-    int result = store_decide(limiter->store, call);
-    if (result == SPILE_EFULL) {
-      full = where[call->full_item];
+    const spile_error why = *call->error;
+    size_t at = strictest_full(items, n, full);
+    int outcome = decide_by_full(&items[at], at, &why, decision);
+    bool ends = outcome != SPILE_ALLOWED;
+    open |= UINT64_C(1) << at;
+    bool asks = rest_make(&rest, call, items, n, ends ? open | full : open);
+    if (ends)
+      call->verb = SPILE_VERB_PEEK;
+    int result = asks && (!ends || each != NULL) ? store_decide(limiter->store, call) : SPILE_OK;
+    if (!ends && result == SPILE_EFULL) {
+      full = rest_full(&rest, call);
       continue;
     }
-    if (result != SPILE_OK)
+    if (!ends && result != SPILE_OK)
       return result;
+    if (each != NULL)
+      full_tell_each(limiter, &rest, call, result, items, n, &why, each);
+    if (ends)
+      return outcome != 0 ? outcome : SPILE_EFULL;
 
-    spile_decision rest_each[SPILE_REQUESTS_MAX];
-    result = spile__decide(rest, left, call->verb == SPILE_VERB_TAKE, decision, rest_each);
-    decision->index = (uint32_t)where[decision->index];
-    if (result == SPILE_ALLOWED)
-      decision->decided_by = SPILE_BY_FULL;
-    for (size_t i = 0; i < left && each != NULL; i++) {
-      each[where[i]] = rest_each[i];
-      each[where[i]].index = (uint32_t)where[i];
+    spile_decision others;
+    int by_store = asks ? spile__decide(rest.items, call->n, call->verb == SPILE_VERB_TAKE, &others, NULL) : 0;
+    if (by_store == SPILE_DENIED) {
+      *decision = others;
+      decision->index = (uint32_t)rest.where[others.index];
+    } else if (by_store == SPILE_ALLOWED) {
+      decision->delay_ms = others.delay_ms;
     }
-    return result;
+    return decision->outcome;
   }
 }
 
@@ -195,60 +310,26 @@ static void limiter_log_failure(spile_limiter *limiter, const spile_error *error
   limiter->env.log(limiter->env.log_user, SPILE_LOG_ERROR, line);
 }
 
-spile_on_store_error spile__limiter_policy(const spile_limiter *limiter, const spile_spec *spec) {
-  spile_on_store_error own = spec->on_store_error;
-  if (limiter->on_store_error != SPILE_ON_STORE_ERROR_DEFAULT)
-    own = limiter->on_store_error;
-  return own == SPILE_ON_STORE_ERROR_DEFAULT ? SPILE_ON_STORE_ERROR_FAIL : own;
-}
-
-/* Of several limits one that fails comes before one that is closed, and open is only what all are. @return its item */
-static size_t strictest_policy(const spile_limiter *limiter, const spile_item *items, size_t n) {
-  size_t strictest = 0;
-  for (size_t i = 1; i < n; i++) {
-    spile_on_store_error now = spile__limiter_policy(limiter, items[strictest].spec);
-    spile_on_store_error other = spile__limiter_policy(limiter, items[i].spec);
-    bool stricter = other == SPILE_ON_STORE_ERROR_FAIL
-                        ? now != SPILE_ON_STORE_ERROR_FAIL
-                        : other == SPILE_ON_STORE_ERROR_CLOSED && now == SPILE_ON_STORE_ERROR_OPEN;
-    strictest = stricter ? i : strictest;
-  }
-  return strictest;
-}
-
-/* What an item's own numbers and on_store_error say when its store does not. @return an outcome, or 0: none */
-static int decide_by_policy(const spile_limiter *limiter, const spile_item *item, size_t index,
-                            const spile_error *error, spile_decision *decision) {
-  spile__decision_fail(decision, error);
-  decision->index = (uint32_t)index;
-  spile_on_store_error policy = spile__limiter_policy(limiter, item->spec);
-  if (item->cost > item->spec->shape.capacity)
-    decision_without_store(decision, item, index, SPILE_NEVER, SPILE_BY_LIMITS);
-  else if (policy != SPILE_ON_STORE_ERROR_FAIL)
-    decision_without_store(decision, item, index, policy == SPILE_ON_STORE_ERROR_OPEN ? SPILE_ALLOWED : SPILE_DENIED,
-                           SPILE_BY_POLICY);
-  return decision->outcome;
-}
-
 /* Decides without the store: never from the numbers, else by the limits' on_store_error. */
-static int limiter_decide_failed(spile_limiter *limiter, int code, spile_error *error, const spile_item *items,
+static int limiter_decide_failed(spile_limiter *limiter, int code, const spile_call *call, const spile_item *items,
                                  size_t n, spile_decision *decision, spile_decision *each) {
+  spile_error *error = call->error;
   if (code == SPILE_ENOMEM && error->reason == SPILE_REASON_NONE)
     error->reason = SPILE_REASON_MEMORY;
-  if (error->reason <= SPILE_REASON_NONE || error->reason >= SPILE_REASONS_MAX)
-    error->reason = SPILE_REASON_REFUSED;
+  if (error->reason == SPILE_REASON_NONE)
+    error->reason = SPILE_REASON_PROTOCOL;
+  size_t failed = call->items == items && call->failed_item < n ? call->failed_item : n;
+  if (failed < n)
+    error_name(error, items[failed].spec);
   limiter_log_failure(limiter, error);
 
   for (size_t i = 0; i < n && each != NULL; i++)
     (void)decide_by_policy(limiter, &items[i], i, error, &each[i]);
   size_t index = first_never(items, n);
   if (index == n)
-    index = strictest_policy(limiter, items, n);
+    index = strictest_policy(limiter, items, n, failed);
   int outcome = decide_by_policy(limiter, &items[index], index, error, decision);
-  if (outcome != 0)
-    return outcome;
-  decision->index = 0;
-  return code;
+  return outcome != 0 ? outcome : code;
 }
 
 int spile__limiter_decide(spile_limiter *limiter, spile_verb verb, spile_item *items, size_t n,
@@ -272,6 +353,6 @@ int spile__limiter_decide(spile_limiter *limiter, spile_verb verb, spile_item *i
   else if (result == SPILE_OK)
     result = spile__decide(items, n, call.verb == SPILE_VERB_TAKE, decision, each);
   if (result < 0 && result != SPILE_EFULL)
-    result = limiter_decide_failed(limiter, result, &error, items, n, decision, each);
+    result = limiter_decide_failed(limiter, result, &call, items, n, decision, each);
   return result;
 }

@@ -91,6 +91,9 @@ typedef struct spile__breaker_lesson {
 
 spile__breaker_lesson spile__breaker_judge(const spile__breaker_report *report);
 
+/* Gives an error of a store that may be somebody's own a reason and a message where it has none. */
+void spile__error_settle(spile_error *error, int code);
+
 /* ---- The store ---- */
 
 /*

@@ -131,6 +131,8 @@ static call_sort call_sort_of(const spile_call *call) {
 /* Tells the parts that let a call in what came of it. */
 SPILE__OUT_OF_LINE static int breaker_learn(breaker_store *breaker, const spile_call *call, unsigned parts,
                                             uint64_t ticket, int result) {
+  if (result == SPILE_EUNAVAILABLE)
+    spile__error_settle(call->error, result);
   spile__breaker_report report = {.take = call->verb == SPILE_VERB_TAKE,
                                   .brief = (parts & PART(SPILE__BREAKER_SHORT)) != 0,
                                   .code = result,

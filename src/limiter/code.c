@@ -2,7 +2,9 @@
 /*
  * The words of answers, errors and reasons, each made from the one list in the header.
  */
-#include <spile/spile.h>
+#include <string.h>
+
+#include "limiter/breaker.h"
 
 #ifndef SPILE_VERSION
 #error "SPILE_VERSION is set by the build"
@@ -71,6 +73,17 @@ const char *spile_reason_name(int reason) {
   default:
     return "unknown";
   }
+}
+
+void spile__error_settle(spile_error *error, int code) {
+  if (code == SPILE_EUNAVAILABLE && (error->reason <= SPILE_REASON_NONE || error->reason >= SPILE_REASONS_MAX))
+    error->reason = SPILE_REASON_PROTOCOL;
+  if (error->message[0] != '\0')
+    return;
+  const char *text = code == SPILE_EUNAVAILABLE
+                         ? "the store does not say what is wrong; whether a take was charged is not known"
+                         : spile_code_text(code);
+  memcpy(error->message, text, strlen(text) + 1);
 }
 
 const char *spile_decided_by_name(int decided_by) {

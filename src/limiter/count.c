@@ -33,6 +33,7 @@ void spile__limiter_count(spile_limiter *limiter, int result, const spile_decisi
     break;
   case SPILE_EFULL:
     count_up(&counts->full);
+    count_up(&counts->unavailable);
     return;
   default:
     /* Refused before the store was asked. */

@@ -137,6 +137,7 @@ typedef struct asking {
   size_t item_count;
   spile_item items[SPILE_REQUESTS_MAX];
   size_t item_of[SPILE_REQUESTS_MAX]; /* which item a request went into */
+  size_t deciding;                    /* the item that decided */
 } asking;
 
 /* The first request of an item. */
@@ -147,22 +148,28 @@ static uint32_t asking_request(const asking *asked, size_t item) {
   return request;
 }
 
+/* Asks. @param of_items  out: what each item's limit says; NULL: nobody wants to know */
+static int asking_decide(spile_limiter *limiter, spile_verb verb, asking *asked, spile_decision *decision,
+                         spile_decision *of_items) {
+  for (size_t i = 0; i < asked->item_count && of_items != NULL; i++)
+    spile__decision_clear(&of_items[i]);
+  int result = spile__limiter_decide(limiter, verb, asked->items, asked->item_count, decision, of_items);
+  asked->deciding = decision->index;
+  decision->index = asking_request(asked, asked->deciding);
+  return result;
+}
+
 static void asking_count(spile_limiter *limiter, spile_verb verb, int result, const spile_decision *decision,
                          const spile__about *about) {
   if (verb == SPILE_VERB_TAKE && (about == NULL || !about->shadow))
     spile__limiter_count(limiter, result, decision);
 }
 
-/* Decides, for somebody who wants to know what each limit says. */
-SPILE__OUT_OF_LINE static int asking_decide_each(spile_limiter *limiter, spile_verb verb, asking *asked,
-                                                 spile_decision *decision, spile_decision *each,
-                                                 const spile__about *about) {
-  spile_decision of_items[SPILE_REQUESTS_MAX];
-  for (size_t i = 0; i < asked->item_count; i++)
-    spile__decision_clear(&of_items[i]);
-  int result = spile__limiter_decide(limiter, verb, asked->items, asked->item_count, decision, of_items);
-  size_t deciding = decision->index;
-  decision->index = asking_request(asked, deciding);
+/* Hands on what was decided for somebody who wants to know what each limit says: to the caller, to counters, to hooks.
+ */
+static void asking_tell(spile_limiter *limiter, spile_verb verb, const asking *asked, int result,
+                        const spile_decision *decision, spile_decision *of_items, spile_decision *each,
+                        const spile__about *about) {
   for (size_t i = 0; i < asked->item_count; i++)
     of_items[i].index = asking_request(asked, i);
   for (size_t i = 0; i < asked->n && each != NULL; i++) {
@@ -175,9 +182,32 @@ SPILE__OUT_OF_LINE static int asking_decide_each(spile_limiter *limiter, spile_v
                                           .n = asked->item_count,
                                           .result = result,
                                           .decision = decision,
-                                          .deciding = deciding,
+                                          .deciding = asked->deciding,
                                           .each = of_items,
                                           .about = about});
+}
+
+SPILE__OUT_OF_LINE static int asking_decide_each(spile_limiter *limiter, spile_verb verb, asking *asked,
+                                                 spile_decision *decision, spile_decision *each,
+                                                 const spile__about *about) {
+  spile_decision of_items[SPILE_REQUESTS_MAX];
+  int result = asking_decide(limiter, verb, asked, decision, of_items);
+  asking_tell(limiter, verb, asked, result, decision, of_items, each, about);
+  return result;
+}
+
+/* Makes the asking of requests. @return SPILE_OK; or an error, which the decisions tell */
+static int asking_make(const spile_limiter *limiter, const spile_request *requests, size_t n, asking *asked,
+                       spile_decision *decision, spile_decision *each) {
+  asked->n = n;
+  asked->item_count = 0;
+  int result;
+  const char *fault = items_make(limiter, requests, n, asked->items, &asked->item_count, asked->item_of, &result);
+  if (fault == NULL)
+    return SPILE_OK;
+  (void)decision_refuse(decision, result, fault);
+  for (size_t i = 0; i < n && n <= SPILE_REQUESTS_MAX && each != NULL; i++)
+    each[i] = *decision;
   return result;
 }
 
@@ -187,20 +217,12 @@ int spile__limiter_ask(spile_limiter *limiter, spile_verb verb, const spile_requ
   if (decision == NULL)
     decision = &unwanted;
   asking asked;
-  asked.n = n;
-  asked.item_count = 0;
-  int result;
-  const char *fault = items_make(limiter, requests, n, asked.items, &asked.item_count, asked.item_of, &result);
-  if (fault != NULL) {
-    (void)decision_refuse(decision, result, fault);
-    for (size_t i = 0; i < n && n <= SPILE_REQUESTS_MAX && each != NULL; i++)
-      each[i] = *decision;
+  int result = asking_make(limiter, requests, n, &asked, decision, each);
+  if (result != SPILE_OK)
     return result;
-  }
   if (each != NULL || limiter->watch != NULL)
     return asking_decide_each(limiter, verb, &asked, decision, each, about);
-  result = spile__limiter_decide(limiter, verb, asked.items, asked.item_count, decision, NULL);
-  decision->index = asking_request(&asked, decision->index);
+  result = asking_decide(limiter, verb, &asked, decision, NULL);
   asking_count(limiter, verb, result, decision, about);
   return result;
 }
@@ -238,16 +260,25 @@ int spile_wait_all(spile_limiter *limiter, const spile_request *requests, size_t
     decision = &unwanted;
   if (limiter == NULL || (max_ms < 0 && max_ms != SPILE_FOREVER))
     return decision_refuse(decision, SPILE_EINVAL, "the limiter is NULL or the longest wait is below zero");
+  asking asked;
+  spile_decision of_items[SPILE_REQUESTS_MAX];
+  int result = asking_make(limiter, requests, n, &asked, decision, each);
+  if (result != SPILE_OK)
+    return result;
   int64_t start_ms = waiting_now_ms(limiter);
   for (;;) {
-    int result = spile_take_all(limiter, requests, n, decision, each);
-    /* A denial without a wait (no room) cannot be waited out. */
-    if (result != SPILE_DENIED || decision->retry_after_ms == SPILE_UNKNOWN)
-      return result;
-    if (max_ms != SPILE_FOREVER && decision->retry_after_ms > max_ms - (waiting_now_ms(limiter) - start_ms))
-      return result;
+    result = asking_decide(limiter, SPILE_VERB_TAKE, &asked, decision, of_items);
+    /* A denial without a wait (no room, a policy) cannot be waited out. */
+    bool waits = result == SPILE_DENIED && decision->retry_after_ms != SPILE_UNKNOWN;
+    if (waits && max_ms != SPILE_FOREVER)
+      waits = decision->retry_after_ms <= max_ms - (waiting_now_ms(limiter) - start_ms);
+    if (!waits)
+      break;
     waiting_sleep(limiter, decision->retry_after_ms);
   }
+  /* One wait is one take: what it met on its way is not told. */
+  asking_tell(limiter, SPILE_VERB_TAKE, &asked, result, decision, of_items, each, NULL);
+  return result;
 }
 
 int spile_wait(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t cost,

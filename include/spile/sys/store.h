@@ -88,6 +88,9 @@ typedef struct spile_call {
   int64_t deadline_ms; /* on the monotonic clock (CLOCK_MONOTONIC), in milliseconds; INT64_MAX: none */
   size_t full_item;    /* out with SPILE_EFULL: the item that found no room */
   spile_error *error;  /* never NULL; filled on failure */
+  uint64_t full_items; /* 0; out with SPILE_EFULL, where known: all that need room which is not there for all of them,
+                          bit i for item i. The strictest on_full of them decides, else that of full_item */
+  size_t failed_item;  /* SIZE_MAX; out with SPILE_EUNAVAILABLE, where one item is the cause: which */
 } spile_call;
 
 /* ---- The environment of a store ---- */
@@ -134,7 +137,8 @@ typedef struct spile_store_ops {
    * May block until call->deadline_ms, not longer. May be called by many threads at once.
    *
    * @return SPILE_OK, every reading is written; SPILE_EFULL, a new bucket found no room, full_item says which, nothing
-   *         is charged; SPILE_EUNAVAILABLE, error->reason says why and whether the take may have been charged;
+   *         is charged; SPILE_EUNAVAILABLE, error->reason says why and whether the take may have been charged (without
+   *         a reason it is PROTOCOL: nobody knows), error->message what is wrong and what to do, without the key;
    *         SPILE_ENOMEM. By the reason the breaker knows what to stop (docs/failure.md): IO, READONLY, REFUSED, AUTH
    *         and LOCKED of a take stop charges and not denials; FOREIGN, CORRUPT and FORMAT concern their bucket alone
    */
