@@ -193,6 +193,55 @@ Test(bucket, waits_round_up_and_what_is_left_rounds_down) {
   expect_verdict(report_of(shape, 17000, 10, true), SPILE_DENIED, 0, 2429, 2429); /* 17000/7 = 2428.6 */
 }
 
+/* C = 10, debt 2, P = 1000: empty at 10000 units of debt, the deepest at 12000. */
+Test(bucket, a_charge_goes_as_deep_as_the_debt_and_says_what_is_left_of_it) {
+  spile_shape shape = shape_of(10, 7, 1000, 2);
+  static const struct {
+    const char *name;
+    int64_t debt, cost, after, uncharged;
+  } rows[] = {
+      {"nothing", 500, 0, 500, 0},
+      {"from full to empty", 0, 10, 10000, 0},
+      {"to the deepest", 0, 12, 12000, 0},
+      {"one past it", 0, 13, 12000, 1},
+      {"a part of a token is not charged, rounded up", 1, 12, 12000, 1},
+      {"a part of a token is left", 11001, 0, 11001, 0},
+      {"and charged", 11001, 1, 12000, 1},
+      {"the last whole one", 11000, 1, 12000, 0},
+      {"at the deepest", 12000, 3, 12000, 3},
+      {"deeper by a clock that stepped back", 13500, 3, 13500, 3},
+      {"the largest cost", 0, INT64_MAX, 12000, INT64_MAX - 12},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    spile_reading reading = {{rows[i].debt}};
+    cr_expect(eq(i64, bucket->force(&shape, &reading, rows[i].cost), rows[i].uncharged), "%s", rows[i].name);
+    cr_expect(eq(i64, reading.values[0], rows[i].after), "%s", rows[i].name);
+  }
+}
+
+Test(bucket, a_refund_goes_to_full_and_not_past_it) {
+  spile_shape shape = shape_of(10, 7, 1000, 2);
+  static const struct {
+    int64_t debt, cost, after;
+  } rows[] = {{0, 5, 0},    {3000, 0, 3000}, {3000, 2, 1000},  {3000, 3, 0},          {3000, 4, 0},
+              {3001, 3, 1}, {3001, 4, 0},    {13500, 13, 500}, {12000, INT64_MAX, 0}, {999, 1, 0}};
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    spile_reading reading = {{rows[i].debt}};
+    bucket->refund(&shape, &reading, rows[i].cost);
+    cr_expect(eq(i64, reading.values[0], rows[i].after), "%lld back of %lld", (long long)rows[i].cost,
+              (long long)rows[i].debt);
+  }
+}
+
+Test(bucket, there_is_room_for_whole_tokens) {
+  spile_shape shape = shape_of(10, 7, 1000, 2);
+  static const int64_t rows[][2] = {{0, 10}, {1, 9}, {9000, 1}, {9001, 0}, {10000, 0}, {13000, 0}};
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    spile_reading reading = {{rows[i][0]}};
+    cr_expect(eq(i64, bucket->room(&shape, &reading), rows[i][1]), "a debt of %lld", (long long)rows[i][0]);
+  }
+}
+
 Test(bucket, readings_from_outside_are_held_to_the_bounds) {
   spile_shape shape = shape_of(10, 3, 1000, 2);
   spile_reading reading = {{12000 + 3000}};

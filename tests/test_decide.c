@@ -131,3 +131,84 @@ Test(decide, a_cleared_decision_knows_nothing) {
   cr_expect(eq(i64, decision.delay_ms, 0));
   cr_expect(eq(chr, decision.detail[0], '\0'));
 }
+
+Test(decide, a_charge_tells_the_least_that_is_left_and_the_most_that_was_not_charged) {
+  const decide_case row = {.n = 3, .items = {{5, 0, 9}, {5, 45, 1}, {5, 20, 0}}};
+  spile_item items[ITEMS_MAX];
+  spile_spec specs[ITEMS_MAX];
+  items_of(&row, items, specs);
+  specs[1].shape.debt = 2;
+  spile_call call = {.verb = SPILE_VERB_CHARGE, .items = items, .n = 3};
+  spile_decision decision;
+  spile_decision each[3];
+  cr_assert(eq(int, spile__decide_call(&call, &decision, each), SPILE_ALLOWED));
+  /* Both have nothing left; the second is 5 units below zero, so longer from full. */
+  cr_expect(eq(u32, decision.index, 1));
+  cr_expect(eq(i64, decision.remaining, 0));
+  cr_expect(eq(i64, decision.reset_after_ms, 55));
+  cr_expect(eq(i64, decision.retry_after_ms, 0));
+  cr_expect(eq(i64, decision.uncharged, 4));
+  cr_expect(eq(int, decision.decided_by, SPILE_BY_STORE));
+  cr_expect(each[0].uncharged == 4 && each[1].uncharged == 0 && each[2].uncharged == 0);
+  cr_expect(each[0].reset_after_ms == 50 && each[2].remaining == 3);
+  cr_expect(eq(i64, items[0].reading.values[0], 0), "readings stay what they were before");
+}
+
+Test(decide, a_refund_is_never_refused) {
+  const decide_case row = {.n = 2, .items = {{5, 60, 1}, {5, 10, 3}}};
+  spile_item items[ITEMS_MAX];
+  spile_spec specs[ITEMS_MAX];
+  items_of(&row, items, specs);
+  spile_call call = {.verb = SPILE_VERB_REFUND, .items = items, .n = 2};
+  spile_decision decision;
+  spile_decision each[2];
+  cr_assert(eq(int, spile__decide_call(&call, &decision, each), SPILE_ALLOWED));
+  cr_expect(decision.index == 0 && decision.remaining == 0 && decision.reset_after_ms == 50);
+  cr_expect(each[1].remaining == 5 && each[1].reset_after_ms == 0 && each[1].uncharged == 0);
+}
+
+Test(decide, a_take_up_to_gives_every_limit_the_same) {
+  static const struct {
+    const char *name;
+    int64_t least, most;
+    int outcome;
+    int64_t granted, remaining;
+    uint32_t index;
+  } rows[] = {
+      {"what the scarcest has", 1, 9, SPILE_ALLOWED, 3, 0, 1},
+      {"the most", 1, 2, SPILE_ALLOWED, 2, 1, 1},
+      {"exactly", 3, 3, SPILE_ALLOWED, 3, 0, 1},
+      {"less than the least", 4, 9, SPILE_DENIED, 0, 3, 1},
+      {"nothing asked", 0, 0, SPILE_ALLOWED, 0, 3, 1},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    const decide_case row = {.n = 2, .items = {{9, 10, rows[i].least}, {5, 20, rows[i].least}}};
+    spile_item items[ITEMS_MAX];
+    spile_spec specs[ITEMS_MAX];
+    items_of(&row, items, specs);
+    spile_call call = {.verb = SPILE_VERB_TAKE_UP_TO, .items = items, .n = 2, .most = rows[i].most};
+    spile_decision decision;
+    spile_decision each[2];
+    cr_expect(eq(int, spile__decide_call(&call, &decision, each), rows[i].outcome), "%s", rows[i].name);
+    cr_expect(eq(i64, decision.granted, rows[i].granted), "%s", rows[i].name);
+    cr_expect(eq(i64, decision.remaining, rows[i].remaining), "%s", rows[i].name);
+    cr_expect(eq(u32, decision.index, rows[i].index), "%s", rows[i].name);
+    cr_expect(each[0].granted == rows[i].granted && each[1].granted == rows[i].granted, "%s", rows[i].name);
+  }
+}
+
+Test(decide, a_grant_of_nothing_is_allowed_above_zero_and_denied_below) {
+  for (int64_t debt = 41; debt <= 51; debt += 5) {
+    const decide_case row = {.n = 1, .items = {{5, debt, 0}}};
+    spile_item items[ITEMS_MAX];
+    spile_spec specs[ITEMS_MAX];
+    items_of(&row, items, specs);
+    spile_call call = {.verb = SPILE_VERB_TAKE_UP_TO, .items = items, .n = 1, .most = 5};
+    spile_decision decision;
+    int outcome = spile__decide_call(&call, &decision, NULL);
+    cr_expect(eq(int, outcome, debt <= 50 ? SPILE_ALLOWED : SPILE_DENIED));
+    cr_expect(eq(i64, decision.granted, 0));
+    cr_expect(eq(i64, decision.retry_after_ms, debt <= 50 ? 0 : 1));
+    cr_expect(not(spile__call_effect(&call).goes), "so nothing is written for it");
+  }
+}

@@ -116,12 +116,14 @@ static const window_row windows[] = {
     {SPILE_SLIDING_WINDOW, INT64_C(3002399751580330), 0, 1, NULL},
     {SPILE_SLIDING_WINDOW, INT64_C(50039995859), 0, 60000, NULL},
     {SPILE_SLIDING_WINDOW, INT64_C(50039995860), 0, 60000,
-     "capacity is 50039995860 tokens, 1 more than the 50039995859 that keep 3 x capacity x window within 2^53 - 1 for "
+     "capacity is 50039995860 tokens, 1 more than the 50039995859 that keep 3 x capacity x window within 2^53 - 1 "
+     "for "
      "this window; write a smaller capacity or a shorter window, or fixed_window"},
     {SPILE_SLIDING_WINDOW, 9520, 0, TEN_YEARS_MS, NULL},
     {SPILE_SLIDING_LOG, 1000, 0, TEN_YEARS_MS, NULL},
     {SPILE_SLIDING_LOG, 1001, 0, 1,
-     "capacity is 1001 tokens, 1 more than the 1000 that a sliding_log can remember one by one; write sliding_window, "
+     "capacity is 1001 tokens, 1 more than the 1000 that a sliding_log can remember one by one; write "
+     "sliding_window, "
      "which counts nearly as exactly and any number"},
     {6, 5, 5, 1000, "algorithm is 6; it must be a spile_algorithm"},
     {-1, 5, 5, 1000, "algorithm is -1; it must be a spile_algorithm"},
@@ -142,6 +144,51 @@ Test(limit, windows_have_bounds_of_their_own) {
     cr_expect(eq(str, error.message, (char *)(row->message == NULL ? "" : row->message)), "row %zu", i);
     spile_limit_unref(limit);
   }
+}
+
+Test(limit, buckets_may_have_a_debt_and_windows_not) {
+  static const struct {
+    const char *text;
+    int64_t debt;
+    const char *message; /* NULL: a good limit */
+  } rows[] = {
+      {"10/s", 0, NULL},
+      {"10/s,debt=0", 0, NULL},
+      {"10/s,debt=25", 25, NULL},
+      {"1/s,debt=7,leaky_bucket,capacity=2", 7, NULL},
+      {"10/s,fixed_window,debt=0", 0, NULL},
+      {"10/s,fixed_window,debt=1", 0, "debt is 1 tokens, and a window cannot owe any"},
+      {"10/s,debt=2,sliding_window", 0, "debt is 2 tokens, and a window cannot owe any"},
+      {"10/s,sliding_log,debt=3", 0, "debt is 3 tokens, and a window cannot owe any"},
+      {"10/s,debt=", 0, "column 11: no debt: (the text ends here);"},
+      {"10/s,debt=-1", 0, "column 11: no debt: \"-1\";"},
+      {"10/s,debt=1x", 0, "column 11: no debt: \"1x\";"},
+      {"10/s,debt=9007199254740992", 0, "column 11: no debt: \"9007199254740992\";"},
+      {"10/s,debt=0,debt=0", 0, "column 13: a second \"debt=0\";"},
+      {"10/s,debt=9007199254740991", 0, "capacity and debt are 9007199254741001 tokens, "},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    spile_error error = {0};
+    spile_limit *limit;
+    int result = spile_limit_parse(&limit, rows[i].text, &error);
+    cr_expect(eq(int, result, rows[i].message == NULL ? SPILE_OK : SPILE_ECONFIG), "%s", rows[i].text);
+    if (rows[i].message != NULL)
+      cr_expect(strncmp(error.message, rows[i].message, strlen(rows[i].message)) == 0, "%s: %s", rows[i].text,
+                error.message);
+    else
+      cr_expect(eq(i64, spile_limit_spec(limit)->shape.debt, rows[i].debt), "%s", rows[i].text);
+    spile_limit_unref(limit);
+  }
+  spile_limit_def def = SPILE_LIMIT_DEF_INIT;
+  def.capacity = def.refill_tokens = 1;
+  def.refill_period_ms = 1000;
+  def.debt = 9;
+  spile_limit *limit;
+  cr_assert(eq(int, spile_limit_create(&limit, &def, NULL), SPILE_OK));
+  cr_expect(eq(i64, spile_limit_spec(limit)->shape.debt, 9));
+  spile_limit_unref(limit);
+  def.debt = -1;
+  cr_expect(eq(int, spile_limit_create(&limit, &def, NULL), SPILE_ECONFIG));
 }
 
 Test(limit, a_message_is_optional) {

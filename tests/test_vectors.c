@@ -184,7 +184,8 @@ static void core_step(core_buckets *buckets, const vector_row *rows, size_t n, s
   for (size_t i = 0; i < n; i++) {
     items[i] = (spile_item){.spec = spile_limit_spec(rows[i].limit), .cost = rows[i].cost};
     size_t at = core_find(buckets, rows[i].bucket);
-    moved[i] = spile__item_read(&items[i], buckets->stored[at] ? &buckets->states[at] : NULL, rows[i].at_ms);
+    moved[i] =
+        spile__item_read(&items[i], SPILE_VERB_TAKE, buckets->stored[at] ? &buckets->states[at] : NULL, rows[i].at_ms);
     never = never || rows[i].cost > items[i].spec->shape.capacity;
   }
   bool take = rows->take && !never;

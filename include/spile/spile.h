@@ -159,29 +159,31 @@ typedef struct spile_limit_def {
   int on_store_error;       /* a spile_on_store_error */
   int64_t timeout_ms;       /* longest time for the store, 1 to 3,600,000; 0: the limiter's */
   int algorithm;            /* a spile_algorithm; 0: SPILE_TOKEN_BUCKET */
+  int64_t debt;             /* tokens that spile_charge may take the level below zero, 0 or more; of a window: 0 */
 } spile_limit_def;
 
 #define SPILE_LIMIT_DEF_INIT \
-  { sizeof(spile_limit_def), NULL, 0, 0, 0, SPILE_ON_FULL_CLOSED, SPILE_ON_STORE_ERROR_DEFAULT, 0, 0 }
+  { sizeof(spile_limit_def), NULL, 0, 0, 0, SPILE_ON_FULL_CLOSED, SPILE_ON_STORE_ERROR_DEFAULT, 0, 0, 0 }
 
 /**
- * Makes a limit from its text form: COUNT/PERIOD[,ALGORITHM][,capacity=TOKENS][,name=NAME][,on_full=closed|open|fail]
- * [,on_store_error=fail|open|closed].
+ * Makes a limit from its text form: COUNT/PERIOD[,ALGORITHM][,capacity=TOKENS][,debt=TOKENS][,name=NAME]
+ * [,on_full=closed|open|fail][,on_store_error=fail|open|closed].
  *
  * ALGORITHM is token_bucket, the default, leaky_bucket, fixed_window, sliding_window or sliding_log. "10/s" is 10
  * tokens a second with a capacity of 10; "1/s,capacity=60"; "0.05/s,capacity=5" (at most 9 decimals, and then a
  * capacity); "5/15m"; "1000/d,name=day". Units: ms, s, m, h, d. The rate is kept exactly, as a fraction.
  * "100/m,fixed_window" is a window: 100 tokens, all of which it may give at once, in each minute; it has no capacity
  * beside that. Windows begin at multiples of their length since 1970 in UTC, so that of "1000/d,fixed_window" is the
- * calendar day.
+ * calendar day. "100/m,debt=50" is a bucket that spile_charge may leave with 50 tokens below zero; token_bucket and
+ * leaky_bucket may have a debt, windows not.
  *
  * @param out    the limit, owned by the caller (spile_limit_unref); NULL on failure
  * @param text   NUL-terminated; not kept
  * @param error  may be NULL; `column` says where in the text
  * @return SPILE_OK; SPILE_EINVAL, out or text is NULL; SPILE_ECONFIG, the text is not a limit or leaves the bounds
- *         (buckets: capacity·P + 1001·N at most 2^53 − 1 with N/P the rate per millisecond in lowest terms, P and the
- *         time from empty to full at most ten years; windows: ten years, capacity at most 2^53 − 1,
- *         and of a sliding_window 3·capacity·window as well; of a sliding_log capacity at most 1,000); SPILE_ENOMEM
+ *         (buckets: (capacity + debt)·P + 1001·N at most 2^53 − 1 with N/P the rate per millisecond in lowest terms, P
+ * and the time from the deepest debt to full at most ten years; windows: ten years, capacity at most 2^53 − 1, and of a
+ * sliding_window 3·capacity·window as well; of a sliding_log capacity at most 1,000); SPILE_ENOMEM
  */
 int spile_limit_parse(spile_limit **out, const char *text, spile_error *error);
 
@@ -371,7 +373,9 @@ typedef struct spile_decision {
   int64_t delay_ms;       /* allowed: wait so long before going ahead, for leaky_bucket limits, the longest of several;
                              else 0 */
   char detail[128];       /* why there is no answer, or why it is not the store's; else empty */
-  uint64_t reserved[4];   /* 0 */
+  int64_t granted;        /* spile_take_up_to, allowed: the tokens it took; else 0 */
+  int64_t uncharged;    /* spile_charge: whole tokens that were not charged, rounded up, of several the most; else 0 */
+  uint64_t reserved[2]; /* 0 */
 } spile_decision;
 
 /* One of several requests that are decided together. */

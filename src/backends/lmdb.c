@@ -97,7 +97,7 @@ static int lmdb_read(const spile__lmdb_store *store, MDB_txn *txn, int64_t now_m
     } else {
       found->absent |= bit;
     }
-    if (spile__item_read(item, result == 0 ? &state : NULL, now_ms))
+    if (spile__item_read(item, SPILE_VERB_TAKE, result == 0 ? &state : NULL, now_ms))
       found->rewrite |= bit;
     if (item->cost > 0)
       found->charged |= bit;

@@ -103,7 +103,7 @@ SPILE__OUT_OF_LINE static entry_done entry_take(memory_table *table, memory_entr
   const spile__algorithm *algorithm = probe->limit->algorithm;
   spile__state state;
   spile__memory_state(table, entry, word, &state);
-  bool rewrite = spile__item_read(item, &state, now_ms);
+  bool rewrite = spile__item_read(item, SPILE_VERB_TAKE, &state, now_ms);
   spile_reading after = item->reading;
   bool fits = algorithm->fits(&item->spec->shape, &after, item->cost);
   if (fits)
@@ -160,7 +160,7 @@ SPILE__OUT_OF_LINE static bool entry_read(const memory_table *table, const memor
                                           spile_item *item, int64_t now_ms) {
   spile__state state;
   spile__memory_state(table, entry, word, &state);
-  return spile__item_read(item, &state, now_ms);
+  return spile__item_read(item, SPILE_VERB_TAKE, &state, now_ms);
 }
 
 /* Reads an entry without a lock. @return false: the entry has changed meanwhile, look again */
@@ -178,7 +178,7 @@ static memory_added entry_add(memory_table *table, const memory_probe *probe, sp
   memory_added added = spile__memory_add(table, probe, now_ms, &entry, &word);
   if (added != MEMORY_ADDED)
     return added;
-  (void)spile__item_read(item, NULL, now_ms);
+  (void)spile__item_read(item, SPILE_VERB_TAKE, NULL, now_ms);
   spile_reading after = item->reading;
   probe->limit->algorithm->charge(&item->spec->shape, &after, item->cost);
   if (entry_write(table, entry, word, probe->limit, &after, now_ms, NULL, NO_LINE))
@@ -207,7 +207,7 @@ static int memory_decide_one(memory_store *memory, spile_call *call) {
     if (reads_only) {
       bool rewrite;
       if (entry == NULL) {
-        (void)spile__item_read(item, NULL, now_ms);
+        (void)spile__item_read(item, SPILE_VERB_TAKE, NULL, now_ms);
         return SPILE_OK;
       }
       if (entry_peek(table, entry, word, limit, item, now_ms, &rewrite))
@@ -262,7 +262,7 @@ static bool vector_read(memory_store *memory, memory_vector *vector, spile_call 
                         &rewrite))
           continue;
       } else {
-        (void)spile__item_read(item, NULL, now_ms);
+        (void)spile__item_read(item, SPILE_VERB_TAKE, NULL, now_ms);
       }
       break;
     }
@@ -320,7 +320,7 @@ static memory_added vector_hold(memory_store *memory, memory_vector *vector, con
 static inline bool vector_item_read(const memory_store *memory, const memory_vector *vector, size_t i, spile_item *item,
                                     int64_t now_ms) {
   if (vector->fresh[i])
-    return spile__item_read(item, NULL, now_ms);
+    return spile__item_read(item, SPILE_VERB_TAKE, NULL, now_ms);
   const memory_entry *entry = vector->entries[i];
   return !entry_read_short(entry, vector->words[i], vector->probes[i].limit, &item->reading, now_ms) &&
          entry_read(&memory->table, entry, vector->words[i], item, now_ms);

@@ -69,7 +69,8 @@ typedef struct spile__algorithm {
   int64_t (*full_time_ms)(const spile_shape *shape);
 
   /*
-   * Reads a state as of now_ms under `shape`, for a take of `cost`. `state` NULL: no bucket, which is a full one.
+   * Reads a state as of now_ms under `shape`, for a take of `cost`, or where that is below 0 for a refund of as much.
+   * `state` NULL: no bucket, which is a full one.
    * @return true when the state is not what the shape and the clock make of it (another shape, a clock cut), so that a
    *         take with a cost has to write it, denied or not
    */
@@ -80,6 +81,18 @@ typedef struct spile__algorithm {
 
   /* Charges a cost that fits, 0 included. */
   void (*charge)(const spile_shape *shape, spile_reading *reading, int64_t cost);
+
+  /* The most that fits, in whole tokens; 0 where nothing does. */
+  int64_t (*room)(const spile_shape *shape, const spile_reading *reading);
+
+  /*
+   * Charges a cost of 0 or more, whether it fits or not. NULL: what does not fit is not charged.
+   * @return the whole tokens that were not charged, rounded up
+   */
+  int64_t (*force)(const spile_shape *shape, spile_reading *reading, int64_t cost);
+
+  /* Gives back a cost of 0 or more, as far as it is owed; the reading is one that was read for this refund. */
+  void (*refund)(const spile_shape *shape, spile_reading *reading, int64_t cost);
 
   /*
    * The state of a reading at now_ms, charged or not. `old`: the state it was read from, NULL for none; may be `out`.
@@ -93,7 +106,7 @@ typedef struct spile__algorithm {
   void (*report)(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
                  spile__verdict *out);
 
-  /* Whether a reading for a take of `cost` that came from outside is one the algorithm can give. */
+  /* Whether a reading for a `cost`, as of read, that came from outside is one the algorithm can give. */
   bool (*reading_valid)(const spile_shape *shape, const spile_reading *reading, int64_t cost);
 
   /* Whether a stored state, whose shape is valid, is one the algorithm can have written. */
@@ -138,10 +151,21 @@ bool spile__algorithm_find(const char *word, size_t len, spile_algorithm *out);
 /* What to show of a stored state at now_ms; key, name and `simulated` are left for the caller. */
 spile_stored spile__stored_make(spile_algorithm algorithm, const spile__state *state, int64_t now_ms);
 
+/* The cost that an algorithm reads for: a charge is no question, and a refund goes the other way. */
+static inline int64_t spile__cost_read(spile_verb verb, int64_t cost) {
+  return verb == SPILE_VERB_CHARGE ? 0 : verb == SPILE_VERB_REFUND ? -cost : cost;
+}
+
 /* Reads the state of an item's bucket into its reading; as the algorithm's `read`. */
-static inline bool spile__item_read(spile_item *item, const spile__state *state, int64_t now_ms) {
+static inline bool spile__item_read(spile_item *item, spile_verb verb, const spile__state *state, int64_t now_ms) {
   return spile__algorithm_get(item->spec->algorithm)
-      ->read(&item->spec->shape, state, now_ms, item->cost, &item->reading);
+      ->read(&item->spec->shape, state, now_ms, spile__cost_read(verb, item->cost), &item->reading);
+}
+
+/* Whether what a store read about an item is what it can have read. */
+static inline bool spile__item_valid(const spile_item *item, spile_verb verb) {
+  return spile__algorithm_get(item->spec->algorithm)
+      ->reading_valid(&item->spec->shape, &item->reading, spile__cost_read(verb, item->cost));
 }
 
 #endif

@@ -82,6 +82,42 @@ void spile__bucket_charge(const spile_shape *shape, spile_reading *reading, int6
   reading->values[0] += cost * shape->period_ms;
 }
 
+/* How many whole tokens a bucket can fall by until it owes `most` units. */
+static int64_t tokens_until(const spile_shape *shape, const spile_reading *reading, int64_t most) {
+  int64_t debt = reading->values[0];
+  return debt >= most ? 0 : (most - debt) / shape->period_ms;
+}
+
+int64_t spile__bucket_room(const spile_shape *shape, const spile_reading *reading) {
+  return tokens_until(shape, reading, shape->capacity * shape->period_ms);
+}
+
+/*
+ * D' = max(D, min(D + c·P, (C + debt)·P)): the level falls no deeper than the debt, and one that a clock which steps
+ * back shows deeper is left there. With t the whole tokens down to the deepest debt, c ≤ t is charged in full; else
+ * what is not charged is c·P less what is left, of which c − t is the whole tokens rounded up. c·P itself may be too
+ * large to be made.
+ */
+int64_t spile__bucket_force(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  int64_t deepest = (shape->capacity + shape->debt) * shape->period_ms;
+  int64_t tokens = tokens_until(shape, reading, deepest);
+  if (cost <= tokens) {
+    reading->values[0] += cost * shape->period_ms;
+    return 0;
+  }
+  if (reading->values[0] < deepest)
+    reading->values[0] = deepest;
+  return cost - tokens;
+}
+
+/* D' = max(0, D − c·P); c·P may be too large to be made. */
+void spile__bucket_refund(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  if (cost > reading->values[0] / shape->period_ms)
+    reading->values[0] = 0;
+  else
+    reading->values[0] -= cost * shape->period_ms;
+}
+
 bool spile__bucket_state(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
                          const spile__state *old, spile__state *out) {
   (void)old;
@@ -144,6 +180,9 @@ const spile__algorithm spile__token_bucket = {
     .read = spile__bucket_read,
     .fits = spile__bucket_fits,
     .charge = spile__bucket_charge,
+    .room = spile__bucket_room,
+    .force = spile__bucket_force,
+    .refund = spile__bucket_refund,
     .state = spile__bucket_state,
     .report = spile__bucket_report,
     .reading_valid = spile__bucket_reading_valid,

@@ -48,6 +48,9 @@ bool spile__bucket_read(const spile_shape *shape, const spile__state *state, int
                         spile_reading *out);
 bool spile__bucket_fits(const spile_shape *shape, const spile_reading *reading, int64_t cost);
 void spile__bucket_charge(const spile_shape *shape, spile_reading *reading, int64_t cost);
+int64_t spile__bucket_room(const spile_shape *shape, const spile_reading *reading);
+int64_t spile__bucket_force(const spile_shape *shape, spile_reading *reading, int64_t cost);
+void spile__bucket_refund(const spile_shape *shape, spile_reading *reading, int64_t cost);
 bool spile__bucket_state(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
                          const spile__state *old, spile__state *out);
 void spile__bucket_report(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,

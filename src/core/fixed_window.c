@@ -8,6 +8,9 @@
  * the numbers of the limit change, the count of a window that has not ended goes on counting in the window that holds
  * the same instant under the new length, cut to the new capacity.
  *
+ * A charge counts in the window of the decision, up to the capacity. A refund takes back from that window, whichever
+ * one the tokens were taken in, and never below zero: what an older one gave does not count any more.
+ *
  * lua/take.lua makes the same decision with the same names; a change here is a change there.
  */
 #include "core/limit.h"
@@ -57,6 +60,15 @@ static void fixed_charge(const spile_shape *shape, spile_reading *reading, int64
   SPILE__ASSERT(fixed_fits(shape, reading, cost));
   (void)shape;
   reading->values[COUNT] += cost;
+}
+
+static int64_t fixed_room(const spile_shape *shape, const spile_reading *reading) {
+  return shape->capacity - reading->values[COUNT];
+}
+
+static void fixed_refund(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  (void)shape;
+  reading->values[COUNT] -= spile__window_min(cost, reading->values[COUNT]);
 }
 
 static bool fixed_state(const spile_shape *shape, const spile_reading *reading, int64_t now_ms, const spile__state *old,
@@ -126,6 +138,8 @@ const spile__algorithm spile__fixed_window = {
     .read = fixed_read,
     .fits = fixed_fits,
     .charge = fixed_charge,
+    .room = fixed_room,
+    .refund = fixed_refund,
     .state = fixed_state,
     .report = fixed_report,
     .reading_valid = fixed_reading_valid,

@@ -131,6 +131,7 @@ typedef struct limit_parser {
   bool on_full_given;
   bool on_store_error_given;
   bool algorithm_given;
+  bool debt_given;
 } limit_parser;
 
 /* Fails at `at`: the message is `what`, then the quoted piece that starts there, up to the next comma or slash. */
@@ -255,6 +256,17 @@ static int option_parse(limit_parser *parser, spile__limit_text *out) {
     out->capacity = capacity;
     return SPILE_OK;
   }
+  if ((value = after(start, "debt=")) != NULL) {
+    if (parser->debt_given)
+      return parser_fail(parser, start, "a second", "write one debt");
+    parser->debt_given = true;
+    const char *end = value;
+    bool too_large;
+    out->debt = number_parse(&end, &too_large);
+    if (out->debt < 0 || end != parser->at)
+      return parser_fail(parser, value, "no debt:", "write a whole number of tokens from 0 to 2^53 - 1");
+    return SPILE_OK;
+  }
   if ((value = after(start, "name=")) != NULL) {
     if (out->name != NULL)
       return parser_fail(parser, start, "a second", "write one name");
@@ -283,7 +295,7 @@ static int option_parse(limit_parser *parser, spile__limit_text *out) {
     return SPILE_OK;
   }
   return parser_fail(parser, start, "unknown option",
-                     "known are capacity=, name=, on_full=, on_store_error= and the algorithms " ALGORITHMS);
+                     "known are capacity=, debt=, name=, on_full=, on_store_error= and the algorithms " ALGORITHMS);
 }
 
 int spile__limit_parse(spile__limit_text *out, const char *text, spile_error *error) {

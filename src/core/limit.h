@@ -17,6 +17,7 @@ typedef struct spile__limit_text {
   int64_t capacity;
   int64_t refill_tokens;
   int64_t refill_period_ms;
+  int64_t debt; /* tokens */
 } spile__limit_text;
 
 /*

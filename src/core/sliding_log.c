@@ -10,8 +10,11 @@
  * the newest. When the numbers of the limit change, entries go on counting by their own times under the new length;
  * what passes the new capacity is forgotten, the oldest first.
  *
+ * A charge is an entry of as many tokens as there are. A refund takes the newest tokens back, whenever they were taken.
+ *
  * A reading is how many tokens count, how long the item's cost has to wait, and how long until nothing counts; and, of
- * no concern to a server, how many were charged.
+ * no concern to a server, how many were charged, below zero for what was given back. For a refund nothing has to wait,
+ * and in that place stands how long until nothing counts once it is made.
  *
  * lua/take.lua makes the same decision with the same names; a change here is a change there.
  */
@@ -156,6 +159,14 @@ static int64_t view_wait_ms(const log_view *view, int64_t need, int64_t window_m
   return entry_at_ms(view->entries[i]) + window_ms - now_ms;
 }
 
+/* How long until nothing counts when the newest tokens are taken back; 0 when nothing is left. */
+static int64_t view_reset_without_ms(const log_view *view, int64_t tokens, int64_t window_ms, int64_t now_ms) {
+  size_t n = view->n;
+  for (; n > 0 && tokens >= entry_tokens(view->entries[n - 1]); n--)
+    tokens -= entry_tokens(view->entries[n - 1]);
+  return n > 0 ? entry_at_ms(view->entries[n - 1]) + window_ms - now_ms : 0;
+}
+
 static bool log_read(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
                      spile_reading *out) {
   int64_t room[SPILE__LOG_MAX];
@@ -164,7 +175,9 @@ static bool log_read(const spile_shape *shape, const spile__state *state, int64_
   *out = (spile_reading){.values = {[USED] = used}};
   if (view.n > 0)
     out->values[RESET_MS] = entry_at_ms(view.entries[view.n - 1]) + shape->period_ms - now_ms;
-  if (cost <= shape->capacity && used > shape->capacity - cost && view.n > 0)
+  if (cost < 0)
+    out->values[WAIT_MS] = view_reset_without_ms(&view, -cost, shape->period_ms, now_ms);
+  else if (cost <= shape->capacity && used > shape->capacity - cost && view.n > 0)
     out->values[WAIT_MS] = view_wait_ms(&view, used - (shape->capacity - cost), shape->period_ms, now_ms);
   return view.moved;
 }
@@ -185,6 +198,29 @@ static void log_charge(const spile_shape *shape, spile_reading *reading, int64_t
   reading->values[CHARGED] += cost;
 }
 
+static int64_t log_room(const spile_shape *shape, const spile_reading *reading) {
+  return shape->capacity - reading->values[USED];
+}
+
+static void log_refund(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  (void)shape;
+  int64_t tokens = spile__window_min(cost, reading->values[USED]);
+  if (tokens == 0)
+    return;
+  reading->values[USED] -= tokens;
+  reading->values[RESET_MS] = reading->values[WAIT_MS];
+  reading->values[WAIT_MS] = 0;
+  reading->values[CHARGED] -= tokens;
+}
+
+/* Takes the newest tokens from some entries. */
+static void entries_remove(int64_t *entries, size_t *n, int64_t tokens) {
+  for (; *n > 0 && tokens >= entry_tokens(entries[*n - 1]); --*n)
+    tokens -= entry_tokens(entries[*n - 1]);
+  if (*n > 0)
+    entries[*n - 1] -= tokens;
+}
+
 static bool log_state(const spile_shape *shape, const spile_reading *reading, int64_t now_ms, const spile__state *old,
                       spile__state *out) {
   int64_t room[SPILE__LOG_MAX];
@@ -194,7 +230,10 @@ static bool log_state(const spile_shape *shape, const spile_reading *reading, in
     out->log[i] = view.entries[i];
   size_t n = view.n;
   int64_t newest_ms = n > 0 ? entry_at_ms(out->log[n - 1]) : 0;
-  view_add(out->log, &n, spile__window_max(now_ms, newest_ms), reading->values[CHARGED]);
+  if (reading->values[CHARGED] < 0)
+    entries_remove(out->log, &n, -reading->values[CHARGED]);
+  else
+    view_add(out->log, &n, spile__window_max(now_ms, newest_ms), reading->values[CHARGED]);
   out->shape = *shape;
   out->n = n;
   return n > 0;
@@ -220,12 +259,15 @@ static void log_report(const spile_shape *shape, const spile_reading *reading, i
   out->remaining = shape->capacity - used;
 }
 
-/* There is a wait exactly where the cost does not fit, and what counts ends exactly where something does. */
+/*
+ * There is a wait exactly where the cost does not fit, or where a refund leaves something; and what counts ends exactly
+ * where something does.
+ */
 static bool log_reading_valid(const spile_shape *shape, const spile_reading *reading, int64_t cost) {
   int64_t used = reading->values[USED];
   int64_t wait_ms = reading->values[WAIT_MS];
   int64_t reset_ms = reading->values[RESET_MS];
-  bool waits = cost <= shape->capacity && used > shape->capacity - cost;
+  bool waits = cost < 0 ? used > -cost : cost <= shape->capacity && used > shape->capacity - cost;
   return used >= 0 && used <= shape->capacity && wait_ms >= 0 && wait_ms <= reset_ms && (wait_ms > 0) == waits &&
          (reset_ms > 0) == (used > 0) && reset_ms <= shape->period_ms + SPILE__TOLERANCE_MS &&
          reading->values[CHARGED] == 0;
@@ -274,6 +316,8 @@ const spile__algorithm spile__sliding_log = {
     .read = log_read,
     .fits = log_fits,
     .charge = log_charge,
+    .room = log_room,
+    .refund = log_refund,
     .state = log_state,
     .report = log_report,
     .reading_valid = log_reading_valid,

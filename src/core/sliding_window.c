@@ -12,6 +12,9 @@
  * numbers of the limit change, both counts go on counting, in the window that holds the same instant under the new
  * length and in the one before it, each cut to the new capacity.
  *
+ * A charge counts in this window, as many whole tokens as there are. A refund takes back what this window counts, and
+ * never below zero: what the one before gave stays as it is.
+ *
  * lua/take.lua makes the same decision with the same names; a change here is a change there.
  */
 #include "core/limit.h"
@@ -95,6 +98,16 @@ static void sliding_charge(const spile_shape *shape, spile_reading *reading, int
   SPILE__ASSERT(sliding_fits(shape, reading, cost));
   (void)shape;
   reading->values[COUNT] += cost;
+}
+
+static int64_t sliding_room(const spile_shape *shape, const spile_reading *reading) {
+  int64_t left = shape->capacity * shape->period_ms - sliding_used(shape, reading);
+  return left <= 0 ? 0 : left / shape->period_ms;
+}
+
+static void sliding_refund(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  (void)shape;
+  reading->values[COUNT] -= spile__window_min(cost, reading->values[COUNT]);
 }
 
 static bool sliding_state(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
@@ -197,6 +210,8 @@ const spile__algorithm spile__sliding_window = {
     .read = sliding_read,
     .fits = sliding_fits,
     .charge = sliding_charge,
+    .room = sliding_room,
+    .refund = sliding_refund,
     .state = sliding_state,
     .report = sliding_report,
     .reading_valid = sliding_reading_valid,

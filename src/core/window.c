@@ -18,7 +18,9 @@ int spile__window_make(spile_shape *out, int64_t capacity, int64_t tokens, int64
     return spile__fail(error, SPILE_ECONFIG, "the window is # ms, # more than the ten years (#) it may be",
                        (int64_t[]){window_ms, window_ms - SPILE__PERIOD_MAX_MS, SPILE__PERIOD_MAX_MS});
   if (debt != 0)
-    return spile__fail(error, SPILE_ECONFIG, "debt is #; a window cannot have any", &debt);
+    return spile__fail(
+        error, SPILE_ECONFIG,
+        "debt is # tokens, and a window cannot owe any; leave it out, or write token_bucket or leaky_bucket", &debt);
   if (capacity > SPILE__EXACT_MAX)
     return spile__fail(error, SPILE_ECONFIG,
                        "capacity is # tokens, # more than the 2^53 - 1 that can be counted exactly",

@@ -14,7 +14,7 @@
 int spile__limit_new(spile_limit **out, const spile__limit_text *text, int64_t timeout_ms, spile_error *error) {
   spile_shape shape;
   int result = spile__algorithm_get(text->algorithm)
-                   ->shape_make(&shape, text->capacity, text->refill_tokens, text->refill_period_ms, 0, error);
+                   ->shape_make(&shape, text->capacity, text->refill_tokens, text->refill_period_ms, text->debt, error);
   if (result != SPILE_OK)
     return result;
   static const char default_name[] = "default";
@@ -74,7 +74,8 @@ int spile_limit_create(spile_limit **out, const spile_limit_def *def, spile_erro
                             .on_store_error = (spile_on_store_error)def->on_store_error,
                             .capacity = def->capacity,
                             .refill_tokens = def->refill_tokens,
-                            .refill_period_ms = def->refill_period_ms};
+                            .refill_period_ms = def->refill_period_ms,
+                            .debt = def->debt};
   if (def->name != NULL && (text.name_len < 1 || text.name_len > SPILE_NAME_LEN_MAX))
     return spile__fail(error, SPILE_ECONFIG, "the name has # bytes; it must have 1 to 255",
                        (int64_t[]){(int64_t)text.name_len});

@@ -268,11 +268,10 @@ static bool policies_read(limit_reading *reading) {
   if (reading->members[MEMBER_TIMEOUT_MS] != NULL)
     good &= spile__integer_read(reader, reading->members[MEMBER_TIMEOUT_MS], "milliseconds", 1, SPILE__TIMEOUT_MAX_MS,
                                 &reading->timeout_ms);
-  const spile__node *debt = reading->members[MEMBER_DEBT];
-  int64_t tokens = 0;
-  if (debt != NULL && spile__integer_read(reader, debt, "tokens", 0, SPILE__EXACT_MAX, &tokens) && tokens > 0)
-    spile__fault_error(&reader->faults, debt, "leave it out", "this build has no debt");
-  return good && (debt == NULL || (json_is_integer(debt->value) && tokens == 0));
+  if (reading->members[MEMBER_DEBT] != NULL)
+    good &=
+        spile__integer_read(reader, reading->members[MEMBER_DEBT], "tokens", 0, SPILE__EXACT_MAX, &reading->text.debt);
+  return good;
 }
 
 /* ---- Whose bucket ---- */

@@ -58,7 +58,8 @@ typedef struct spile_spec {
  *                                and 1000 more
  *   sliding_window               the tokens the window before has given, 0 to capacity; the other two as above
  *   sliding_log                  the tokens that count, 0 to capacity; the ms until the item's cost fits, 0 when it
- * does; the ms until nothing counts, 0 when nothing does: both at most window + 1000
+ *                                does; the ms until nothing counts, 0 when nothing does: both at most window + 1000.
+ *                                In a charge the second is 0; in a refund it is the third as it will be afterwards
  */
 typedef struct spile_reading {
   int64_t values[4];
@@ -69,21 +70,26 @@ typedef struct spile_item {
   const void *key;
   size_t key_len; /* 1 to SPILE_KEY_LEN_MAX */
   const spile_spec *spec;
-  int64_t cost;          /* 0 or more */
+  int64_t cost;          /* 0 or more; in a take up to the least that it asks for */
   spile_reading reading; /* out, written when the call succeeds */
 } spile_item;
 
 typedef enum spile_verb {
   SPILE_VERB_TAKE = 1, /* charge every item its cost if each has it; else charge none */
   SPILE_VERB_PEEK = 2, /* read only; nothing is written, whatever is found */
+
+  /* ABI 3 */
+  SPILE_VERB_CHARGE = 3,     /* charge every item its cost, whether it has it or not, as far as its shape's debt goes */
+  SPILE_VERB_REFUND = 4,     /* give every item its cost back, as far as it owes that much */
+  SPILE_VERB_TAKE_UP_TO = 5, /* as a take; then charge every item the most, up to `most`, that all of them have */
 } spile_verb;
 
 #define SPILE_STORE_TIME (-1) /* for now_ms: the store's own clock */
 
 typedef struct spile_call {
   spile_verb verb;
-  spile_item *items; /* 1 to SPILE_REQUESTS_MAX, no bucket twice; in a take no cost is above its capacity */
-  size_t n;
+  spile_item *items;   /* 1 to SPILE_REQUESTS_MAX, no bucket twice; in a take no cost is above its capacity */
+  size_t n;            /* in a take up to no capacity is below `most` either */
   int64_t now_ms;      /* a given time, 0 to SPILE_TIME_MAX_MS, or SPILE_STORE_TIME */
   int64_t deadline_ms; /* on the monotonic clock (CLOCK_MONOTONIC), in milliseconds; INT64_MAX: none */
   size_t full_item;    /* out with SPILE_EFULL: the item that found no room */
@@ -91,6 +97,7 @@ typedef struct spile_call {
   uint64_t full_items; /* 0; out with SPILE_EFULL, where known: all that need room which is not there for all of them,
                           bit i for item i. The strictest on_full of them decides, else that of full_item */
   size_t failed_item;  /* SIZE_MAX; out with SPILE_EUNAVAILABLE, where one item is the cause: which */
+  int64_t most;        /* ABI 3: of a take up to, the cost of every item or more; else 0 */
 } spile_call;
 
 /* ---- The environment of a store ---- */
@@ -113,7 +120,7 @@ typedef struct spile_env {
 
 typedef struct spile_store spile_store;
 
-#define SPILE_STORE_ABI 2
+#define SPILE_STORE_ABI 3
 
 typedef struct spile_store_ops {
   uint32_t abi;     /* SPILE_STORE_ABI of the header it was written against */
@@ -133,6 +140,12 @@ typedef struct spile_store_ops {
    * not charges none and writes only, for each item with a cost above 0, a conversion to a new shape or a clock cut
    * that the reading found; if that write fails, for whatever reason, the denial stands. A peek writes nothing. An
    * absent bucket and one that is full again are the same.
+   *
+   * ABI 3: a store whose abi is less is never asked to charge, refund or take up to. One that cannot do these answers
+   * SPILE_ENOTSUP. A charge and a refund go through whatever the readings say; they write the items with a cost above 0
+   * whose reading they change or for which there is a conversion or a cut to write. A bucket that a refund fills is
+   * removed. A take up to that fits charges as spile_take_up_to tells and may come to nothing, and is then as a denial.
+   * What each comes to is the core's to tell the caller, from the readings before it.
    *
    * May block until call->deadline_ms, not longer. May be called by many threads at once.
    *
