@@ -4,8 +4,8 @@
  *
  * The common call, one token or leaky bucket whose limit has not changed, is one look at one cache line and one
  * compare-and-swap of its word, and a denial not even that: it only reads. Everything else (several buckets, a changed
- * limit, a clock cut, a refill too fine for the word) locks its entries for a moment and goes through the algorithm's
- * table.
+ * limit, a clock cut, a refill too fine for the word, a charge or a refund) locks its entries for a moment and goes
+ * through the algorithm's table.
  *
  * A call for several buckets locks their entries one after the other and waits for none: if one is taken, it gives all
  * back and begins again. So no two calls can wait for each other, in whatever order they come.
@@ -97,25 +97,23 @@ typedef enum entry_done { ENTRY_DONE, ENTRY_AGAIN, ENTRY_NO_ROOM, ENTRY_NOT } en
 
 /* The general form under the lock: any algorithm, any shape. @return ENTRY_AGAIN: the entry has changed, look again */
 SPILE__OUT_OF_LINE static entry_done entry_take(memory_table *table, memory_entry *entry, uint64_t word,
-                                                const memory_probe *probe, spile_item *item, int64_t now_ms) {
+                                                const memory_probe *probe, spile_call *call, int64_t now_ms) {
   if (!spile__memory_lock(entry, word))
     return ENTRY_AGAIN;
-  const spile__algorithm *algorithm = probe->limit->algorithm;
   spile__state state;
   spile__memory_state(table, entry, word, &state);
-  bool rewrite = spile__item_read(item, SPILE_VERB_TAKE, &state, now_ms);
-  spile_reading after = item->reading;
-  bool fits = algorithm->fits(&item->spec->shape, &after, item->cost);
-  if (fits)
-    algorithm->charge(&item->spec->shape, &after, item->cost);
-  if (!fits && !rewrite) {
+  bool rewrite = spile__item_read(call->items, call->verb, &state, now_ms);
+  spile__effect effect = spile__call_effect(call);
+  spile_reading after;
+  bool changes = spile__item_apply(call, call->items, &effect, &after);
+  if (!changes && !rewrite) {
     spile__memory_unlock(entry, word);
     return ENTRY_DONE;
   }
   if (entry_write(table, entry, word, probe->limit, &after, now_ms, &state, NO_LINE))
     return ENTRY_DONE;
   spile__memory_unlock(entry, word);
-  return fits ? ENTRY_NO_ROOM : ENTRY_DONE;
+  return changes ? ENTRY_NO_ROOM : ENTRY_DONE;
 }
 
 /*
@@ -157,30 +155,31 @@ static inline entry_done entry_take_short(memory_entry *entry, uint64_t word, co
 
 /* Reads a state into an item. @return as spile__item_read */
 SPILE__OUT_OF_LINE static bool entry_read(const memory_table *table, const memory_entry *entry, uint64_t word,
-                                          spile_item *item, int64_t now_ms) {
+                                          spile_verb verb, spile_item *item, int64_t now_ms) {
   spile__state state;
   spile__memory_state(table, entry, word, &state);
-  return spile__item_read(item, SPILE_VERB_TAKE, &state, now_ms);
+  return spile__item_read(item, verb, &state, now_ms);
 }
 
 /* Reads an entry without a lock. @return false: the entry has changed meanwhile, look again */
 static inline bool entry_peek(const memory_table *table, memory_entry *entry, uint64_t word, const memory_limit *limit,
-                              spile_item *item, int64_t now_ms, bool *rewrite) {
-  *rewrite =
-      !entry_read_short(entry, word, limit, &item->reading, now_ms) && entry_read(table, entry, word, item, now_ms);
+                              spile_verb verb, spile_item *item, int64_t now_ms, bool *rewrite) {
+  *rewrite = !entry_read_short(entry, word, limit, &item->reading, now_ms) &&
+             entry_read(table, entry, word, verb, item, now_ms);
   return atomic_load_explicit(&entry->word, memory_order_acquire) == word;
 }
 
 /* A bucket that is full: charged, it is new. */
-static memory_added entry_add(memory_table *table, const memory_probe *probe, spile_item *item, int64_t now_ms) {
+static memory_added entry_add(memory_table *table, const memory_probe *probe, spile_call *call, int64_t now_ms) {
   memory_entry *entry;
   uint64_t word;
   memory_added added = spile__memory_add(table, probe, now_ms, &entry, &word);
   if (added != MEMORY_ADDED)
     return added;
-  (void)spile__item_read(item, SPILE_VERB_TAKE, NULL, now_ms);
-  spile_reading after = item->reading;
-  probe->limit->algorithm->charge(&item->spec->shape, &after, item->cost);
+  (void)spile__item_read(call->items, call->verb, NULL, now_ms);
+  spile__effect effect = spile__call_effect(call);
+  spile_reading after;
+  (void)spile__item_apply(call, call->items, &effect, &after);
   if (entry_write(table, entry, word, probe->limit, &after, now_ms, NULL, NO_LINE))
     return MEMORY_ADDED;
   spile__memory_unlock_with(table, entry, word, probe->limit, NULL, NO_LINE);
@@ -198,7 +197,7 @@ static int memory_decide_one(memory_store *memory, spile_call *call) {
   /* The entry is on its way while the clock is read. */
   spile__memory_prefetch(table, &probe);
   int64_t now_ms = memory_now(memory, call->now_ms);
-  bool reads_only = call->verb == SPILE_VERB_PEEK || item->cost == 0;
+  bool reads_only = !spile__item_pays(call, item);
 
   unsigned turns = 0;
   for (;; spile__memory_pause(&turns), now_ms = memory_now(memory, call->now_ms)) {
@@ -207,13 +206,17 @@ static int memory_decide_one(memory_store *memory, spile_call *call) {
     if (reads_only) {
       bool rewrite;
       if (entry == NULL) {
-        (void)spile__item_read(item, SPILE_VERB_TAKE, NULL, now_ms);
+        (void)spile__item_read(item, call->verb, NULL, now_ms);
         return SPILE_OK;
       }
-      if (entry_peek(table, entry, word, limit, item, now_ms, &rewrite))
+      if (entry_peek(table, entry, word, limit, call->verb, item, now_ms, &rewrite))
         return SPILE_OK;
+    } else if (entry == NULL && call->verb == SPILE_VERB_REFUND) {
+      /* A full bucket has nothing to get back. */
+      (void)spile__item_read(item, call->verb, NULL, now_ms);
+      return SPILE_OK;
     } else if (entry == NULL) {
-      switch (entry_add(table, &probe, item, now_ms)) {
+      switch (entry_add(table, &probe, call, now_ms)) {
       case MEMORY_ADDED:
         return SPILE_OK;
       case MEMORY_NO_ROOM:
@@ -222,9 +225,11 @@ static int memory_decide_one(memory_store *memory, spile_call *call) {
         break;
       }
     } else {
-      entry_done done = entry_take_short(entry, word, limit, item, now_ms);
+      entry_done done = ENTRY_NOT;
+      if (call->verb == SPILE_VERB_TAKE)
+        done = entry_take_short(entry, word, limit, item, now_ms);
       if (done == ENTRY_NOT)
-        done = entry_take(table, entry, word, &probe, item, now_ms);
+        done = entry_take(table, entry, word, &probe, call, now_ms);
       if (done == ENTRY_DONE)
         return SPILE_OK;
       if (done == ENTRY_NO_ROOM)
@@ -247,7 +252,7 @@ typedef struct memory_vector {
 
 /*
  * Reads every bucket without a lock.
- * @return true when a take would have to write something that is not a charge
+ * @return true when the call would have to write something that is not its own change
  */
 static bool vector_read(memory_store *memory, memory_vector *vector, spile_call *call, int64_t now_ms) {
   bool rewrites = false;
@@ -258,15 +263,15 @@ static bool vector_read(memory_store *memory, memory_vector *vector, spile_call 
     for (;; spile__memory_pause(&turns)) {
       vector->entries[i] = spile__memory_find(&memory->table, &vector->probes[i], &vector->words[i], NULL);
       if (vector->entries[i] != NULL) {
-        if (!entry_peek(&memory->table, vector->entries[i], vector->words[i], vector->probes[i].limit, item, now_ms,
-                        &rewrite))
+        if (!entry_peek(&memory->table, vector->entries[i], vector->words[i], vector->probes[i].limit, call->verb, item,
+                        now_ms, &rewrite))
           continue;
       } else {
-        (void)spile__item_read(item, SPILE_VERB_TAKE, NULL, now_ms);
+        (void)spile__item_read(item, call->verb, NULL, now_ms);
       }
       break;
     }
-    rewrites = rewrites || (rewrite && item->cost > 0);
+    rewrites = rewrites || (rewrite && spile__item_pays(call, item));
   }
   return rewrites;
 }
@@ -284,6 +289,16 @@ static void vector_release(memory_store *memory, memory_vector *vector) {
   }
 }
 
+/* What a refund found absent has nothing to get back, unless it came before all the others were held. */
+SPILE__OUT_OF_LINE static bool vector_still_absent(const memory_store *memory, const memory_vector *vector,
+                                                   const spile_call *call) {
+  for (size_t i = 0; i < call->n; i++) {
+    if (vector->fresh[i] && !spile__memory_absent(&memory->table, &vector->probes[i]))
+      return false;
+  }
+  return true;
+}
+
 /*
  * Locks the entry of every item that was found, and adds those that are missing.
  * @return MEMORY_ADDED, all are held; MEMORY_FOUND, an entry has changed or is taken, begin again; MEMORY_NO_ROOM for
@@ -296,7 +311,7 @@ static memory_added vector_hold(memory_store *memory, memory_vector *vector, con
   for (size_t i = 0; i < call->n && held == MEMORY_ADDED; i++) {
     vector->fresh[i] = vector->entries[i] == NULL;
     *at = i;
-    if (vector->fresh[i] && call->items[i].cost == 0)
+    if (vector->fresh[i] && (call->verb == SPILE_VERB_REFUND || !spile__item_pays(call, &call->items[i])))
       continue;
     if (vector->fresh[i])
       held = spile__memory_add(&memory->table, &vector->probes[i], now_ms, &vector->entries[i], &vector->words[i]);
@@ -306,24 +321,27 @@ static memory_added vector_hold(memory_store *memory, memory_vector *vector, con
       continue;
     vector->held[vector->held_count++] = i;
     vector->spares[i] = NO_LINE;
-    /* Taken before anything is decided, so that nothing can fail afterwards. */
-    if (vector->probes[i].limit->lines &&
+    /* Taken before anything is decided, so that nothing can fail afterwards. A refund makes no state larger. */
+    if (vector->probes[i].limit->lines && call->verb != SPILE_VERB_REFUND &&
         (vector->spares[i] = spile__memory_line_take(&memory->table, now_ms)) == NO_LINE)
       held = MEMORY_NO_ROOM;
   }
+  if (held == MEMORY_ADDED && call->verb == SPILE_VERB_REFUND && !vector_still_absent(memory, vector, call))
+    held = MEMORY_FOUND;
   if (held != MEMORY_ADDED)
     vector_release(memory, vector);
   return held;
 }
 
 /* Reads an item under its lock. @return as spile__item_read */
-static inline bool vector_item_read(const memory_store *memory, const memory_vector *vector, size_t i, spile_item *item,
+static inline bool vector_item_read(const memory_store *memory, const memory_vector *vector, size_t i, spile_call *call,
                                     int64_t now_ms) {
+  spile_item *item = &call->items[i];
   if (vector->fresh[i])
-    return spile__item_read(item, SPILE_VERB_TAKE, NULL, now_ms);
+    return spile__item_read(item, call->verb, NULL, now_ms);
   const memory_entry *entry = vector->entries[i];
   return !entry_read_short(entry, vector->words[i], vector->probes[i].limit, &item->reading, now_ms) &&
-         entry_read(&memory->table, entry, vector->words[i], item, now_ms);
+         entry_read(&memory->table, entry, vector->words[i], call->verb, item, now_ms);
 }
 
 /* Unlocks an item with the state of a reading; its spare line is there, so this cannot fail. */
@@ -355,16 +373,19 @@ static inline bool vector_item_write_short(const memory_vector *vector, size_t i
 static void vector_decide(memory_store *memory, memory_vector *vector, spile_call *call, int64_t now_ms) {
   bool rewrite[SPILE_REQUESTS_MAX] = {false};
   for (size_t i = 0; i < call->n; i++)
-    rewrite[i] = vector_item_read(memory, vector, i, &call->items[i], now_ms);
-  bool fit = spile__items_fit(call->items, call->n);
+    rewrite[i] = vector_item_read(memory, vector, i, call, now_ms);
+  spile__effect effect = spile__call_effect(call);
+  const bool take = call->verb == SPILE_VERB_TAKE;
   for (size_t j = 0; j < vector->held_count; j++) {
     size_t i = vector->held[j];
     const spile_item *item = &call->items[i];
-    if (item->cost == 0 || (!fit && !rewrite[i]))
+    if (take ? item->cost == 0 || (!effect.goes && !rewrite[i]) : !spile__item_pays(call, item))
       continue;
     spile_reading after = item->reading;
-    if (fit)
+    if (take && effect.goes)
       vector->probes[i].limit->algorithm->charge(&item->spec->shape, &after, item->cost);
+    else if (!take && !spile__item_apply(call, item, &effect, &after) && !rewrite[i])
+      continue;
     if (!vector_item_write_short(vector, i, after.values[0], now_ms))
       vector_item_write(memory, vector, i, &after, now_ms);
     vector->held[j--] = vector->held[--vector->held_count];
@@ -396,9 +417,9 @@ SPILE__OUT_OF_LINE static int memory_decide_several(memory_store *memory, spile_
   for (;; spile__memory_pause(&turns)) {
     int64_t now_ms = memory_now(memory, call->now_ms);
     bool rewrites = vector_read(memory, &vector, call, now_ms);
-    bool fit = spile__items_fit(call->items, call->n);
+    spile__effect effect = spile__call_effect(call);
     /* One bucket that refuses by itself is the answer, and nothing was locked for it. */
-    if (call->verb == SPILE_VERB_PEEK || (!rewrites && !fit))
+    if (call->verb == SPILE_VERB_PEEK || (!rewrites && !effect.goes))
       return SPILE_OK;
     size_t at;
     switch (vector_hold(memory, &vector, call, now_ms, &at)) {
@@ -407,7 +428,7 @@ SPILE__OUT_OF_LINE static int memory_decide_several(memory_store *memory, spile_
       return SPILE_OK;
     case MEMORY_NO_ROOM:
       /* A denial stands, room or not. */
-      if (!fit)
+      if (!effect.goes)
         return SPILE_OK;
       call->full_items = vector_needs_room(&vector, call, at);
       return no_room(call, at);

@@ -340,6 +340,12 @@ memory_entry *spile__memory_find(const memory_table *table, const memory_probe *
   return table_find(table, probe, word, looked, NULL);
 }
 
+bool spile__memory_absent(const memory_table *table, const memory_probe *probe) {
+  uint64_t word;
+  bool busy = false;
+  return table_find(table, probe, &word, NULL, &busy) == NULL && !busy;
+}
+
 bool spile__memory_lock(memory_entry *entry, uint64_t word) {
   return atomic_compare_exchange_strong_explicit(&entry->word, &word, word | WORD_LOCKED, memory_order_acq_rel,
                                                  memory_order_relaxed);

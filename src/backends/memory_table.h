@@ -151,6 +151,9 @@ void spile__memory_probe_init(memory_probe *probe, const memory_table *table, co
  */
 memory_entry *spile__memory_find(const memory_table *table, const memory_probe *probe, uint64_t *word, size_t *looked);
 
+/* Whether there is no entry, for who holds others: where that cannot be known without waiting it says false. */
+bool spile__memory_absent(const memory_table *table, const memory_probe *probe);
+
 typedef enum memory_added { MEMORY_NO_ROOM, MEMORY_ADDED, MEMORY_FOUND } memory_added;
 
 /*
