@@ -84,7 +84,7 @@ asked ask(spile_store *store, spile_verb verb, const spile_spec *spec, const voi
                      .error = &got.error};
   got.outcome = store->ops->decide(store, &call);
   if (got.outcome == SPILE_OK)
-    got.outcome = spile__decide(&item, 1, verb == SPILE_VERB_TAKE, &got.decision, NULL);
+    got.outcome = spile__decide_call(&call, &got.decision, NULL);
   return got;
 }
 

@@ -45,13 +45,19 @@ _Static_assert(sizeof(size_t) >= 8 || MAP_SIZE_DEFAULT <= INT32_MAX, "the defaul
 typedef struct lmdb_found {
   uint64_t absent;
   uint64_t rewrite; /* not what shape and clock make of it */
-  uint64_t charged; /* cost above 0 */
-  bool fits;
+  uint64_t changes; /* another reading after the call */
+  uint64_t pays;    /* the call may write about it */
+  spile__effect effect;
 } lmdb_found;
 
-/* What a take has to write: every charge, or else what must not wait. */
+/* What a call has to write: every change, and what must not wait. */
 static uint64_t found_writes(const lmdb_found *found) {
-  return found->charged & (found->fits ? ~UINT64_C(0) : found->rewrite);
+  return found->pays & (found->changes | found->rewrite);
+}
+
+/* What it writes that was not there. */
+static uint64_t found_fresh(const lmdb_found *found) {
+  return found->absent & found->pays & found->changes;
 }
 
 static int64_t lmdb_now_ms(const spile__lmdb_store *store, const spile_call *call) {
@@ -97,23 +103,27 @@ static int lmdb_read(const spile__lmdb_store *store, MDB_txn *txn, int64_t now_m
     } else {
       found->absent |= bit;
     }
-    if (spile__item_read(item, SPILE_VERB_TAKE, result == 0 ? &state : NULL, now_ms))
+    if (spile__item_read(item, call->verb, result == 0 ? &state : NULL, now_ms))
       found->rewrite |= bit;
-    if (item->cost > 0)
-      found->charged |= bit;
+    if (spile__item_pays(call, item))
+      found->pays |= bit;
   }
-  found->fits = spile__items_fit(call->items, call->n);
+  found->effect = spile__call_effect(call);
+  for (size_t i = 0; i < call->n; i++) {
+    spile_reading after;
+    if (spile__item_apply(call, &call->items[i], &found->effect, &after))
+      found->changes |= UINT64_C(1) << i;
+  }
   return SPILE_OK;
 }
 
 /* Writes one item; the reading stays what it was before. @return a result of LMDB */
-static int lmdb_write_item(const spile__lmdb_store *store, MDB_txn *txn, int64_t now_ms, const spile_item *item,
-                           bool charge) {
+static int lmdb_write_item(const spile__lmdb_store *store, MDB_txn *txn, int64_t now_ms, const spile_call *call,
+                           const spile_item *item, const lmdb_found *found) {
   const spile_spec *spec = item->spec;
   const spile__algorithm *algorithm = spile__algorithm_get(spec->algorithm);
-  spile_reading reading = item->reading;
-  if (charge)
-    algorithm->charge(&spec->shape, &reading, item->cost);
+  spile_reading reading;
+  (void)spile__item_apply(call, item, &found->effect, &reading);
 
   spile__lmdb_key key;
   lmdb_key(&key, store, item);
@@ -145,16 +155,16 @@ static int lmdb_write(const spile__lmdb_store *store, MDB_txn *txn, int64_t now_
   for (size_t i = 0; i < call->n; i++) {
     if ((writes >> i & 1) == 0)
       continue;
-    int result = lmdb_write_item(store, txn, now_ms, &call->items[i], found->fits);
+    int result = lmdb_write_item(store, txn, now_ms, call, &call->items[i], found);
     if (result != 0)
       return result;
   }
   return 0;
 }
 
-/* What was to be written could not be. @return SPILE_OK where that was only beside a denial; else `failure` */
+/* What was to be written could not be. @return SPILE_OK where that was only to correct something; else `failure` */
 static int lmdb_unwritten(const spile_call *call, const lmdb_found *found, int failure) {
-  if (found->fits)
+  if ((found->pays & found->changes) != 0)
     return failure;
   call->error->code = 0;
   return SPILE_OK;
@@ -186,12 +196,12 @@ static int lmdb_attempt(spile__lmdb_store *store, spile_call *call, lmdb_found *
 
 /* There was no room, and looking for some did not help. */
 static int lmdb_full(spile_call *call, const lmdb_found *found) {
-  if (!found->fits)
+  if ((found->pays & found->changes) == 0)
     return SPILE_OK; /* a denial stands; what it would have corrected is corrected later */
-  uint64_t fresh = found->absent & found->charged;
-  /* A log that is known already grows, and needs room too. */
-  for (size_t i = 0; i < call->n; i++) {
-    if ((found->charged >> i & 1) != 0 && spile__algorithm_get(call->items[i].spec->algorithm)->log)
+  uint64_t fresh = found_fresh(found);
+  /* A log that is known already grows, and needs room too, unless something is given back. */
+  for (size_t i = 0; i < call->n && call->verb != SPILE_VERB_REFUND; i++) {
+    if ((found->pays & found->changes) >> i & 1 && spile__algorithm_get(call->items[i].spec->algorithm)->log)
       fresh |= UINT64_C(1) << i;
   }
   if (fresh == 0)
@@ -206,7 +216,7 @@ static int lmdb_full(spile_call *call, const lmdb_found *found) {
 
 /* How many buckets a call adds. */
 static size_t found_adds(const lmdb_found *found) {
-  return found->fits ? (size_t)__builtin_popcountll(found->absent & found->charged) : 0;
+  return (size_t)__builtin_popcountll(found_fresh(found));
 }
 
 /* Whether there is room for the buckets that a call adds. */
@@ -238,14 +248,14 @@ static int lmdb_take(spile__lmdb_store *store, spile_call *call, lmdb_found *fou
     if (first) {
       spile__lmdb_make_room(store, lmdb_now_ms(store, call), found_adds(found));
     } else {
-      if (!room || !found->fits || outside->monotonic_ms(outside->user) >= patient_until_ms)
+      if (!room || (found->pays & found->changes) == 0 || outside->monotonic_ms(outside->user) >= patient_until_ms)
         return lmdb_full(call, found);
       (void)nanosleep(&(struct timespec){.tv_nsec = READER_NAP_NS}, NULL);
       (void)mdb_reader_check(store->env->mdb, NULL);
     }
     room = lmdb_has_room(store, found);
   }
-  uint64_t fresh = found->absent & found_writes(found);
+  uint64_t fresh = found_fresh(found);
   if (fresh != 0)
     spile__lmdb_sweep(store, (size_t)__builtin_popcountll(fresh));
   return SPILE_OK;
