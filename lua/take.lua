@@ -22,10 +22,15 @@
 -- ARGV: four a bucket: its shape as text, the cost c*P, the room (capacity - c)*P, and N; of a window the cost c, the
 -- room capacity - c, and '=' with the cost that is asked about, which a peek does not take. Then, where the time is
 -- given, that time plus 10^13 ms, so that the server never expires such a bucket by itself.
--- Reply: the reading before the take under the shape that was asked for, which is the debt in 1/P token, or an array of
--- a window's numbers; an array of readings for several buckets. The caller's core makes outcome and waits of it. An
--- error reply means that nothing was charged: all charges of a call are made by one and the same command, and a server
--- that refuses it (ACL, memory, a replica) refuses the first.
+-- Instead of a take, the fourth argument of every bucket may be a word, and all count whole tokens then:
+--   charge   the cost, and 0
+--   refund   the cost, and 0
+--   upto     the least and the most, the same for every bucket
+-- Reply: the reading before the call under the shape that was asked for, which is the debt in 1/P token, or an array of
+-- a window's numbers (of a log's second one sliding_log.c tells what it is in a refund); an array of readings for
+-- several buckets. The caller's core makes outcome and waits of it. An error reply means that nothing was charged: all
+-- charges of a call are made by one and the same command, and a server that refuses it (ACL, memory, a replica)
+-- refuses the first.
 --
 -- Lua numbers are doubles: every integer here stays below 2^53, and becomes text only through '%d'.
 
@@ -45,10 +50,10 @@ if not KEYS[2] and not ARGV[5] then
   elseif value and string.sub(value, 1, #shape) == shape then
     rem = tonumber(string.match(value, '^[1-9]%d*$', #shape + 1))
   end
-  -- Of a window this is no number.
+  -- Of a window this is no number, and of what is no take it is a word.
   local N = tonumber(ARGV[4])
   local count, before
-  if value and not N and string.sub(value, 1, #shape) == shape then
+  if value and not N and string.sub(ARGV[4] or '', 1, 1) == '=' and string.sub(value, 1, #shape) == shape then
     count, before = string.match(value, '^=(%d+):?(%d*)$', #shape + 1)
   end
   if rem and N or count then
@@ -151,6 +156,31 @@ local function bucket_check(shape, cost, room, N)
   return nil
 end
 
+-- The word of a charge, a refund or a take up to; nil: a take.
+local verb = ARGV[4] and match(ARGV[4], '^%l+$')
+
+-- What is wrong with the last three arguments of a bucket that has a word; or nil, the cost to read for and, in tokens,
+-- the room that there must be.
+local function verb_check(capacity, cost, most, word)
+  if word ~= verb or verb ~= 'charge' and verb ~= 'refund' and verb ~= 'upto' then
+    return 'a word is charge, refund or upto, the same for every bucket'
+  end
+  if not match(cost, '^%d+$') or not match(most, '^%d+$') or tonumber(cost) > EXACT_MAX then
+    return 'cost and most are whole numbers'
+  end
+  cost, most = tonumber(cost), tonumber(most)
+  if verb == 'upto' then
+    if cost > most or most > capacity then
+      return 'the least, the most and the capacity are not in order'
+    end
+    return nil, cost, capacity - cost
+  end
+  if most ~= 0 then
+    return 'a charge and a refund have no most'
+  end
+  return nil, verb == 'refund' and -cost or 0, EXACT_MAX
+end
+
 -- floor(fraction * P / old_P): rescale of bucket.c, with the period in three digits of 13 bits.
 local function rescale(fraction, P, old_P)
   local quotient, rest = 0, 0
@@ -225,7 +255,10 @@ end
 --   parse    what a value says, or nil when it is none
 --   read     the reading, a table of numbers, and whether it has to be written though nothing is charged
 --   fits     whether a cost fits, by the room that it leaves
---   charge   the reading after a charge
+--   room     the most that fits, in whole tokens
+--   charge   the reading after a charge of what fits
+--   refund   the reading after what it counts, a number above 0, is given back
+--   counts   how much can be given back
 --   state    the value of a reading, and the instant from which it equals none; nil for a reading of nothing
 --
 -- All of it stands in one function, so that calls about buckets do not pay for making it.
@@ -280,8 +313,17 @@ local function windows_make()
       fits = function(reading, room)
         return reading[1] <= room
       end,
+      room = function(reading, capacity)
+        return capacity - reading[1]
+      end,
       charge = function(reading, cost)
         return {reading[1] + cost, reading[2]}
+      end,
+      counts = function(reading)
+        return reading[1]
+      end,
+      refund = function(reading, tokens)
+        return {reading[1] - tokens, reading[2]}
       end,
       state = function(reading, W, now_ms)
         if reading[1] > 0 then
@@ -335,8 +377,18 @@ local function windows_make()
       fits = function(reading, room, W)
         return reading[1] * math.min(reading[3], W) + reading[2] * W <= room * W
       end,
+      room = function(reading, capacity, W)
+        local left = capacity * W - (reading[1] * math.min(reading[3], W) + reading[2] * W)
+        return math.max(0, floor(left / W))
+      end,
       charge = function(reading, cost)
         return {reading[1], reading[2] + cost, reading[3]}
+      end,
+      counts = function(reading)
+        return reading[2]
+      end,
+      refund = function(reading, tokens)
+        return {reading[1], reading[2] - tokens, reading[3]}
       end,
       state = function(reading, W, now_ms)
         if reading[2] > 0 then
@@ -488,7 +540,11 @@ local function windows_make()
         end
         local used = log_used(view)
         local wait_ms = 0
-        if used > capacity - wanted then
+        if wanted < 0 then
+          if used + wanted > 0 then
+            wait_ms = log_entry(view.state, log_entry_of(view, used + wanted)) + W - now_ms
+          end
+        elseif used > capacity - wanted then
           wait_ms = log_entry(view.state, log_entry_of(view, used - (capacity - wanted))) + W - now_ms
         end
         return {used, wait_ms, log_entry(view.state, view.n) + W - now_ms, view = view}, rewrite
@@ -496,11 +552,29 @@ local function windows_make()
       fits = function(reading, room)
         return reading[1] <= room
       end,
+      room = function(reading, capacity)
+        return capacity - reading[1]
+      end,
       charge = function(reading, cost)
         return {reading[1] + cost, 0, reading[3], view = reading.view, charged = cost}
       end,
+      counts = function(reading)
+        return reading[1]
+      end,
+      refund = function(reading, tokens)
+        return {reading[1] - tokens, 0, reading[2], view = reading.view, refunded = tokens}
+      end,
       state = function(reading, W, now_ms)
         local view = reading.view
+        if reading.refunded then
+          if reading[1] == 0 then
+            return nil
+          end
+          local last = log_entry_of(view, reading[1])
+          local at_ms = log_entry(view.state, last)
+          return to_bytes('>I2', view.taken) .. string.sub(view.state, 8 * view.first - 5, 8 * last - 6) ..
+              to_bytes('>I6I2', at_ms, (view.taken + reading[1]) % 65536), at_ms + W
+        end
         local n, first, newest_ms, taken = 0, 1, -1, 0
         local kept = to_bytes('>I2', 0)
         if view then
@@ -536,11 +610,17 @@ local function windows_make()
     return kinds[letter]
   end
 
-  -- What is wrong with the four arguments of a window, or nil, its capacity, its length, and the cost asked about.
+  -- What is wrong with the four arguments of a window, or nil, its capacity, its length, the cost asked about, and the
+  -- room that there must be.
   local function window_check(window, shape, cost, room, wanted)
     local capacity, W = window_parse(shape)
     if not capacity or window.beyond and window.beyond(capacity, W) then
       return 'the shape is not capacity:window behind its letter, within the bounds'
+    end
+    if verb then
+      local fault
+      fault, wanted, room = verb_check(capacity, cost, room, wanted)
+      return fault, capacity, W, wanted, room
     end
     wanted = tonumber(match(wanted, '^=(%d+)$'))
     if not match(cost, '^%d+$') or not match(room, '^%d+$') or not wanted then
@@ -550,7 +630,7 @@ local function windows_make()
     if cost + room ~= capacity or wanted > capacity or cost > 0 and cost ~= wanted then
       return 'cost and room do not add up to the capacity'
     end
-    return nil, capacity, W, wanted
+    return nil, capacity, W, wanted, room
   end
 
   -- What a value says, with the length of its window as W; nil and an error text when the value is not ours.
@@ -601,6 +681,7 @@ local windows
 local debts = {} -- or a window's reading
 local rewrites = {}
 local takes = {} -- what is needed to write a window
+local shapes = {} -- the numbers of a bucket's shape, where there is a verb
 local fits = true
 local moves = true -- every charge leaves its value and moves only the expiry
 local clock = given_ms and 'PEXPIRETIME' or 'PTTL'
@@ -646,7 +727,7 @@ for i = 1, n do
       window = windows.of(shape)
     end
     if window then
-      local fault, capacity, W, wanted = windows.check(window, shape, cost, room, N)
+      local fault, capacity, W, wanted, left = windows.check(window, shape, cost, room, N)
       if fault then
         return redis.error_reply('ERR spile: ' .. fault)
       end
@@ -668,12 +749,25 @@ for i = 1, n do
         end
       end
       debt, rewrite = window.read(capacity, W, old, now_ms, old and old.shape == shape, wanted)
-      takes[i] = {window = window, W = W, now_ms = now_ms, epoch_ms = epoch_ms}
-      if not window.fits(debt, tonumber(room), W) then
+      takes[i] = {window = window, capacity = capacity, W = W, now_ms = now_ms, epoch_ms = epoch_ms}
+      if not window.fits(debt, left, W) then
         fits = false
       end
     else
-      local fault = bucket_check(shape, cost, room, N)
+      local fault
+      if verb then
+        local capacity, shape_N, P, debt_max = shape_parse(shape)
+        if not capacity then
+          fault = 'the shape is not capacity:N:P: or capacity:N:P:debt: within the bounds'
+        else
+          local wanted
+          fault, wanted, room = verb_check(capacity, cost, room, N)
+          room = room and room * P
+          shapes[i] = {capacity = capacity, N = shape_N, P = P, debt = debt_max}
+        end
+      else
+        fault = bucket_check(shape, cost, room, N)
+      end
       if fault then
         return redis.error_reply('ERR spile: ' .. fault)
       end
@@ -705,7 +799,7 @@ end
 -- Writes bucket i with a debt above 0. One command sets value and expiry, so no bucket is ever without an end; where
 -- `move` allows it and the value stays, PEXPIREAT does, which needs no memory.
 local function bucket_write(i, debt, move)
-  local key, shape, N = KEYS[i], ARGV[4 * i - 3], tonumber(ARGV[4 * i])
+  local key, shape, N = KEYS[i], ARGV[4 * i - 3], shapes[i] and shapes[i].N or tonumber(ARGV[4 * i])
   local full_ms = floor(debt / N)
   local rem = debt % N
   local value = rem > 0 and shape .. format('%d', rem) or shape
@@ -734,29 +828,77 @@ local function window_write(i, reading)
   return call('SET', KEYS[i], ARGV[4 * i - 3] .. '=' .. state, 'PXAT', expires)
 end
 
--- Writes what was read about bucket i, with nothing charged.
-local function correct(i)
+-- Writes what is left of bucket i, or removes it where that is nothing.
+local function left_write(i, reading, move)
   local written
   if takes[i] then
-    written = window_write(i, debts[i])
-  elseif debts[i] > 0 then
-    written = bucket_write(i, debts[i], true)
+    written = window_write(i, reading)
+  elseif reading > 0 then
+    written = bucket_write(i, reading, move)
   end
   if not written then
     call('DEL', KEYS[i])
   end
 end
 
+-- The most, in whole tokens, that every bucket has of what is asked for.
+local function granted()
+  local most = tonumber(ARGV[3])
+  for i = 1, n do
+    local take, shape = takes[i], shapes[i]
+    if take then
+      most = math.min(most, take.window.room(debts[i], take.capacity, take.W))
+    else
+      most = math.min(most, math.max(0, floor((shape.capacity * shape.P - debts[i]) / shape.P)))
+    end
+  end
+  return most
+end
+
+-- The reading of bucket i after a charge or a refund, or after a take up to that is granted so much; nil where it stays.
+local function settle(i, cost)
+  local take, shape, debt = takes[i], shapes[i], debts[i]
+  if take then
+    local tokens = math.min(cost, verb == 'refund' and take.window.counts(debt) or
+        take.window.room(debt, take.capacity, take.W))
+    if tokens == 0 then
+      return nil
+    end
+    return verb == 'refund' and take.window.refund(debt, tokens) or take.window.charge(debt, tokens)
+  end
+  local after
+  if verb == 'refund' then
+    after = cost > floor(debt / shape.P) and 0 or debt - cost * shape.P
+  else
+    local deepest = (shape.capacity + shape.debt) * shape.P
+    local tokens = math.max(0, floor((deepest - debt) / shape.P))
+    after = cost <= tokens and debt + cost * shape.P or math.max(debt, deepest)
+  end
+  if after ~= debt then
+    return after
+  end
+end
+
+local up_to = verb == 'upto' and fits and granted() or nil
 for i = 1, n do
   local cost = tonumber(ARGV[4 * i - 2])
+  local after
+  if verb == 'upto' then
+    cost = tonumber(ARGV[4 * i - 1])
+  end
+  if verb and fits and cost > 0 then
+    after = settle(i, up_to or cost)
+  end
   if cost > 0 then
-    if fits and takes[i] then
+    if after then
+      left_write(i, after, n == 1)
+    elseif fits and not verb and takes[i] then
       window_write(i, takes[i].window.charge(debts[i], cost))
-    elseif fits then
+    elseif fits and not verb then
       bucket_write(i, debts[i] + cost, moves)
     elseif rewrites[i] then
       -- Where that is refused (no memory, a replica, a missing right) the denial stands, and the next take tries again.
-      pcall(correct, i)
+      pcall(left_write, i, debts[i], true)
     end
   end
 end

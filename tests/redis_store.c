@@ -88,7 +88,7 @@ answer store_ask(spile_store *store, spile_verb verb, spile_item *items, size_t 
   out.took_ms = store_monotonic_ms() - start_ms;
   spile__decision_clear(&out.decision);
   if (out.code == SPILE_OK)
-    out.code = spile__decide(items, n, verb == SPILE_VERB_TAKE, &out.decision, NULL);
+    out.code = spile__decide_call(&call, &out.decision, NULL);
   else
     cr_assert(eq(int, out.error.code, out.code));
   return out;

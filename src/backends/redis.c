@@ -118,6 +118,15 @@ static void scratch_shape(spile__redis_buffer *scratch, redis_command *command, 
   command_put(command, at, len);
 }
 
+/* The last three arguments of an item that is no take or peek. No bucket holds or owes as much as the largest cost. */
+static void settle_arguments(spile__redis_buffer *scratch, redis_command *command, const spile_call *call,
+                             int64_t cost) {
+  const char *word = call->verb == SPILE_VERB_CHARGE ? "charge" : call->verb == SPILE_VERB_REFUND ? "refund" : "upto";
+  scratch_number(scratch, command, cost < SPILE__EXACT_MAX ? cost : SPILE__EXACT_MAX);
+  scratch_number(scratch, command, call->most);
+  command_put(command, word, strlen(word));
+}
+
 static void take_make(const spile__redis_store *store, spile__redis_buffer *scratch, const spile_call *call,
                       redis_command *command) {
   bool given = call->now_ms != SPILE_STORE_TIME;
@@ -129,10 +138,14 @@ static void take_make(const spile__redis_store *store, spile__redis_buffer *scra
     scratch_key(scratch, command, store->key_prefix, given, &call->items[i]);
   for (size_t i = 0; i < call->n; i++) {
     const spile_shape *shape = &call->items[i].spec->shape;
+    scratch_shape(scratch, command, call->items[i].spec);
+    if (call->verb != SPILE_VERB_TAKE && call->verb != SPILE_VERB_PEEK) {
+      settle_arguments(scratch, command, call, call->items[i].cost);
+      continue;
+    }
     /* A peek is a take of nothing: the script then writes nothing, and the caller judges by the readings. */
     int64_t cost = call->verb == SPILE_VERB_TAKE ? call->items[i].cost : 0;
     SPILE__ASSERT(cost <= shape->capacity);
-    scratch_shape(scratch, command, call->items[i].spec);
     if (spile__algorithm_get(call->items[i].spec->algorithm)->window) {
       /* A cost above the capacity has no wait, and none is asked for. */
       int64_t wanted = call->items[i].cost;
@@ -183,7 +196,7 @@ static int take_send(spile__redis_link *link, const spile_call *call, redis_comm
 
 /* ---- The readings ---- */
 
-static bool reading_take(spile_item *item, const redisReply *reply) {
+static bool reading_take(spile_item *item, spile_verb verb, const redisReply *reply) {
   const spile_spec *spec = item->spec;
   const spile__algorithm *algorithm = spile__algorithm_get(spec->algorithm);
   spile_reading reading = {{0}};
@@ -195,7 +208,7 @@ static bool reading_take(spile_item *item, const redisReply *reply) {
       return false;
     reading.values[i] = value->integer;
   }
-  if (!algorithm->reading_valid(&spec->shape, &reading, item->cost))
+  if (!algorithm->reading_valid(&spec->shape, &reading, spile__cost_read(verb, item->cost)))
     return false;
   item->reading = reading;
   return true;
@@ -205,10 +218,10 @@ static bool reading_take(spile_item *item, const redisReply *reply) {
  */
 static bool readings_take(spile_call *call, const redisReply *reply) {
   if (call->n == 1)
-    return reading_take(&call->items[0], reply);
+    return reading_take(&call->items[0], call->verb, reply);
   bool valid = reply->type == REDIS_REPLY_ARRAY && reply->elements == call->n;
   for (size_t i = 0; i < call->n && valid; i++)
-    valid = reading_take(&call->items[i], reply->element[i]);
+    valid = reading_take(&call->items[i], call->verb, reply->element[i]);
   return valid;
 }
 
