@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/decide.h"
 #include "limiter/breaker.h"
 #include "limiter/env.h"
 
@@ -38,7 +39,7 @@ static int parts_fail(spile_call *call, int reason) {
 static int parts_decide(spile_store *store, spile_call *call) {
   parts_store *parts = (parts_store *)(void *)store;
   spile_item *item = &call->items[0];
-  bool take = call->verb == SPILE_VERB_TAKE;
+  bool take = call->verb != SPILE_VERB_PEEK;
   parts->takes += take;
   parts->peeks += !take;
   if (parts->read_reason != 0)
@@ -48,11 +49,13 @@ static int parts_decide(spile_store *store, spile_call *call) {
   item->reading = (spile_reading){{parts->lies ? INT64_MAX : (CAPACITY - parts->tokens) * 1000}};
   if (!take && parts->drains)
     parts->tokens = 0;
-  if (!take || item->cost > parts->tokens || item->cost == 0)
+  spile__effect effect = spile__call_effect(call);
+  spile_reading after;
+  if (!take || !spile__item_pays(call, item) || !spile__item_apply(call, item, &effect, &after))
     return SPILE_OK;
   if (parts->charge_reason != 0)
     return parts_fail(call, parts->charge_reason);
-  parts->tokens -= item->cost;
+  parts->tokens = CAPACITY - after.values[0] / 1000;
   return SPILE_OK;
 }
 
@@ -450,5 +453,47 @@ Test(breaker_parts, hands_on_readings_that_may_not_be_without_judging_them) {
   cr_assert(eq(int, take(&w), SPILE_OK));
   cr_assert(eq(i64, w.item.reading.values[0], INT64_MAX));
   cr_assert(eq(int, part(&w, SPILE__BREAKER_CHARGES), SPILE_BREAKER_OPEN));
+  world_end(&w);
+}
+
+/* ---- What charges without asking ---- */
+
+Test(breaker_parts, counts_failed_charges_and_refunds_as_charges) {
+  static const spile_verb verbs[] = {SPILE_VERB_CHARGE, SPILE_VERB_REFUND};
+  for (size_t v = 0; v < 2; v++) {
+    world w;
+    world_start(&w);
+    w.parts.tokens = CAPACITY - 4;
+    w.parts.charge_reason = SPILE_REASON_READONLY;
+    for (int i = 0; i < 5; i++)
+      cr_assert(eq(int, ask(&w, verbs[v], 3), SPILE_EUNAVAILABLE));
+    cr_assert(eq(int, part(&w, SPILE__BREAKER_CHARGES), SPILE_BREAKER_OPEN));
+    cr_assert(eq(int, part(&w, SPILE__BREAKER_STORE), SPILE_BREAKER_CLOSED));
+    w.parts.takes = w.parts.peeks = 0;
+    assert_refused(&w, ask(&w, SPILE_VERB_CHARGE, 3));
+    assert_refused(&w, ask(&w, SPILE_VERB_REFUND, 3));
+    assert_refused(&w, take(&w));
+    cr_assert(eq(int, w.parts.takes, 0));
+    cr_assert(eq(int, w.parts.peeks, 1), "of the take; what cannot be denied is not asked first");
+    /* It closes by one that goes through. */
+    w.parts.charge_reason = 0;
+    spile_fake_clock_advance(w.clock, 1000);
+    cr_assert(eq(int, ask(&w, verbs[v], 1), SPILE_OK), "%s", w.error.message);
+    cr_assert(eq(int, part(&w, SPILE__BREAKER_CHARGES), SPILE_BREAKER_CLOSED));
+    world_end(&w);
+  }
+}
+
+Test(breaker_parts, is_not_closed_by_a_charge_or_refund_that_changed_nothing) {
+  world w;
+  world_start(&w);
+  break_charges(&w, SPILE_REASON_IO);
+  spile_fake_clock_advance(w.clock, 1000);
+  w.parts.tokens = CAPACITY;
+  cr_assert(eq(int, ask(&w, SPILE_VERB_REFUND, 3), SPILE_OK), "full: nothing to give back");
+  cr_assert(ne(int, part(&w, SPILE__BREAKER_CHARGES), SPILE_BREAKER_CLOSED));
+  w.parts.tokens = 0;
+  cr_assert(eq(int, ask(&w, SPILE_VERB_CHARGE, 3), SPILE_OK), "empty: nothing to charge");
+  cr_assert(ne(int, part(&w, SPILE__BREAKER_CHARGES), SPILE_BREAKER_CLOSED));
   world_end(&w);
 }

@@ -443,6 +443,30 @@ int spile_take_all(spile_limiter *limiter, const spile_request *requests, size_t
 int spile_peek_all(spile_limiter *limiter, const spile_request *requests, size_t n, spile_decision *decision,
                    spile_decision *each) SPILE_MUST_USE;
 
+/**
+ * Takes as many tokens of `key`'s bucket as there are, `max` at most, if there are at least `min`.
+ *
+ * @param min       tokens, 0 or more; 0 asks whether the bucket is not below zero, and may be granted 0; above the
+ *                  capacity is SPILE_NEVER
+ * @param max       tokens, min or more; as far as it is above the capacity it does not matter
+ * @param decision  written on every result; may be NULL. `granted` is what was taken; denied, the wait is that of min.
+ *                  Where the limit's on_full or on_store_error allows, max is granted, up to the capacity
+ * @return as spile_take of min; SPILE_EINVAL also when max is below min; SPILE_ENOTSUP, the store does not know how
+ *
+ * May block for the store's timeout. Thread-safety: safe.
+ */
+int spile_take_up_to(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t min,
+                     int64_t max, spile_decision *decision) SPILE_MUST_USE;
+
+/**
+ * Takes the same number of tokens from several buckets in one atomic step: the most, from `min` to `max`, that all of
+ * them have. The requests' own cost is not used, and no two of them may name the same bucket (SPILE_EINVAL).
+ *
+ * @return as spile_take_up_to, decided as spile_take_all does
+ */
+int spile_take_up_to_all(spile_limiter *limiter, const spile_request *requests, size_t n, int64_t min, int64_t max,
+                         spile_decision *decision, spile_decision *each) SPILE_MUST_USE;
+
 #define SPILE_FOREVER (-1)
 
 /**
@@ -462,6 +486,62 @@ int spile_wait(spile_limiter *limiter, const spile_limit *limit, const void *key
 /** spile_wait for several requests, decided as spile_take_all does. */
 int spile_wait_all(spile_limiter *limiter, const spile_request *requests, size_t n, int64_t max_ms,
                    spile_decision *decision, spile_decision *each) SPILE_MUST_USE;
+
+/* ---- Settling ---- */
+
+/*
+ * For a cost that is known only afterwards: take an estimate, do the work, and refund or charge the difference
+ * (docs/examples/llm_budget.c). These two are never refused, and so they admit nobody.
+ */
+
+/**
+ * Charges `cost` tokens to `key`'s bucket under `limit`, whether it has them or not.
+ *
+ * The level may fall below zero by the limit's debt. What would take it deeper is not charged, and `uncharged` says how
+ * many whole tokens that is, rounded up; without a debt a charge beyond empty leaves the bucket empty. Of a window the
+ * tokens count in the window of now as far as it has any left; the rest is not charged.
+ *
+ * @param key       any bytes; not kept
+ * @param key_len   bytes, 1 to SPILE_KEY_LEN_MAX
+ * @param cost      tokens, 0 or more, also above the capacity
+ * @param decision  written on every result; may be NULL. `remaining` and `reset_after_ms` are what is left afterwards
+ * @return SPILE_ALLOWED, charged as far as the above goes; SPILE_EINVAL, as spile_take; SPILE_EUNAVAILABLE, the store
+ *         did not answer by the deadline, whatever on_store_error says: `store_error` and `detail` say why, and whether
+ *         it may have been charged. It is never sent twice, and whoever sends it again may charge twice; SPILE_EFULL,
+ *         no room for a new bucket, whatever on_full says, and nothing is charged; SPILE_ENOTSUP, the store does not
+ *         know how; SPILE_EFORK
+ *
+ * May block for the store's timeout. Thread-safety: safe. Counted as `charged`, not as a take.
+ */
+int spile_charge(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t cost,
+                 spile_decision *decision);
+
+/**
+ * Charges several buckets in one atomic step, each its own cost and as far as it goes; costs of one bucket are summed.
+ *
+ * @param decision  of the limit with the smallest remaining, then the longest reset, then the first; `uncharged` is the
+ *                  largest of all
+ * @param each      NULL, or n decisions: what each request's own limit says
+ * @return as spile_charge
+ */
+int spile_charge_all(spile_limiter *limiter, const spile_request *requests, size_t n, spile_decision *decision,
+                     spile_decision *each);
+
+/**
+ * Gives `cost` tokens back to `key`'s bucket under `limit`, up to its capacity: what is more than it lacks is lost. A
+ * bucket that is full then is removed from the store.
+ *
+ * fixed_window and sliding_window give back what the window of now counts, and nothing that an older one gave: a refund
+ * belongs into the window of its take, and whoever sends it later takes from the count of the others. sliding_log gives
+ * back the newest tokens. Parameters and results as spile_charge, but that a refund needs no room; `uncharged` is 0.
+ * Counted as `refunded`.
+ */
+int spile_refund(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t cost,
+                 spile_decision *decision);
+
+/** Gives back to several buckets in one atomic step, each its own cost. As spile_charge_all. */
+int spile_refund_all(spile_limiter *limiter, const spile_request *requests, size_t n, spile_decision *decision,
+                     spile_decision *each);
 
 /* ---- Housekeeping ---- */
 
@@ -535,10 +615,13 @@ typedef struct spile_counters {
   uint64_t store_errors[SPILE_REASONS_MAX]; /* takes that the store did not answer, by spile_reason */
   int breaker;                              /* a spile_breaker_state, now */
   uint64_t breaker_opened;                  /* how often it opened, a failed probe included */
+  uint64_t charged;                         /* calls of spile_charge that went through, which are no takes … */
+  uint64_t refunded;                        /* … of spile_refund … */
+  uint64_t unsettled;                       /* … and those of both that the store did not answer or had no room for */
 } spile_counters;
 
 #define SPILE_COUNTERS_INIT \
-  { sizeof(spile_counters), 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0 }
+  { sizeof(spile_counters), 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0, 0, 0, 0 }
 
 /** Copies the counters. @return SPILE_OK; SPILE_EINVAL; SPILE_EFORK */
 int spile_count(spile_limiter *limiter, spile_counters *out);

@@ -52,6 +52,7 @@ typedef struct spile_scripted_call {
   } items[SPILE_REQUESTS_MAX];
   int64_t now_ms;
   int64_t deadline_ms;
+  int64_t most; /* of a take up to; else 0 */
 } spile_scripted_call;
 
 /* Thread-safety: safe. */

@@ -59,6 +59,12 @@ static void error_mask(spile_error *error) {
   }
 }
 
+/* As spile__item_valid of a take or a peek. */
+static inline bool item_valid(const spile_item *item) {
+  const spile_spec *spec = item->spec;
+  return spile__algorithm_get(spec->algorithm)->reading_valid(&spec->shape, &item->reading, item->cost);
+}
+
 /*
  * Asks a store, which may be somebody's own: what it may not answer is no answer.
  * @return SPILE_OK, every reading is in range; SPILE_EFULL; or another error
@@ -67,12 +73,10 @@ static int store_decide(spile_store *store, spile_call *call) {
   call->full_items = 0;
   call->failed_item = SIZE_MAX;
   int result = store->ops->decide(store, call);
+  const bool asks = spile__call_asks(call);
   bool valid = result <= SPILE_OK && (result != SPILE_EFULL || call->full_item < call->n);
-  for (size_t i = 0; i < call->n && valid && result == SPILE_OK; i++) {
-    const spile_spec *spec = call->items[i].spec;
-    valid = spile__algorithm_get(spec->algorithm)
-                ->reading_valid(&spec->shape, &call->items[i].reading, call->items[i].cost);
-  }
+  for (size_t i = 0; i < call->n && valid && result == SPILE_OK; i++)
+    valid = asks ? item_valid(&call->items[i]) : spile__item_valid(&call->items[i], call->verb);
   if (valid && result == SPILE_OK)
     return SPILE_OK;
   if (!valid) {
@@ -158,6 +162,17 @@ static int decide_by_policy(const spile_limiter *limiter, const spile_item *item
   return decision->outcome;
 }
 
+/* A charge or a refund admits nobody, so whoever asked has to know that it is not made, or not known to be. */
+static int decide_unsettled(int code, const spile_error *error, size_t n, spile_decision *decision,
+                            spile_decision *each) {
+  spile__decision_fail(decision, error);
+  for (size_t i = 0; i < n && each != NULL; i++) {
+    each[i] = *decision;
+    each[i].index = (uint32_t)i;
+  }
+  return code;
+}
+
 /* ---- When a new bucket finds no room ---- */
 
 /* What the on_full of an item's limit says. @return an outcome, or 0: none */
@@ -223,7 +238,7 @@ static void full_tell_each(const spile_limiter *limiter, const full_rest *rest, 
   for (size_t i = 0; i < n; i++)
     (void)decide_by_full(&items[i], i, why, &each[i]);
   if (result == SPILE_OK && call->n > 0)
-    (void)spile__decide(call->items, call->n, call->verb == SPILE_VERB_TAKE, &unwanted, by_store);
+    (void)spile__decide_call(call, &unwanted, by_store);
   for (size_t i = 0; i < call->n; i++) {
     size_t at = rest->where[i];
     if (result == SPILE_OK)
@@ -245,10 +260,14 @@ SPILE__OUT_OF_LINE static int limiter_decide_full(spile_limiter *limiter, spile_
   uint64_t open = 0;
   uint64_t full =
       UINT64_C(1) << call->full_item | (n < 64 ? call->full_items & ((UINT64_C(1) << n) - 1) : call->full_items);
+  /* A charge admits nobody, so there is no policy to ask. */
+  if (call->verb == SPILE_VERB_CHARGE || call->verb == SPILE_VERB_REFUND)
+    return decide_unsettled(SPILE_EFULL, call->error, n, decision, each);
   for (;;) {
     const spile_error why = *call->error;
     size_t at = strictest_full(items, n, full);
     int outcome = decide_by_full(&items[at], at, &why, decision);
+    decision->granted = outcome == SPILE_ALLOWED ? call->most : 0;
     bool ends = outcome != SPILE_ALLOWED;
     open |= UINT64_C(1) << at;
     bool asks = rest_make(&rest, call, items, n, ends ? open | full : open);
@@ -267,13 +286,16 @@ SPILE__OUT_OF_LINE static int limiter_decide_full(spile_limiter *limiter, spile_
       return outcome != 0 ? outcome : SPILE_EFULL;
 
     spile_decision others;
-    int by_store = asks ? spile__decide(rest.items, call->n, call->verb == SPILE_VERB_TAKE, &others, NULL) : 0;
+    int by_store = asks ? spile__decide_call(call, &others, NULL) : 0;
     if (by_store == SPILE_DENIED) {
       *decision = others;
       decision->index = (uint32_t)rest.where[others.index];
     } else if (by_store == SPILE_ALLOWED) {
       decision->delay_ms = others.delay_ms;
+      decision->granted = others.granted;
     }
+    for (size_t i = 0; i < n && each != NULL; i++)
+      each[i].granted = decision->granted;
     return decision->outcome;
   }
 }
@@ -323,21 +345,50 @@ static int limiter_decide_failed(spile_limiter *limiter, int code, const spile_c
     error_name(error, items[failed].spec);
   limiter_log_failure(limiter, error);
 
-  for (size_t i = 0; i < n && each != NULL; i++)
-    (void)decide_by_policy(limiter, &items[i], i, error, &each[i]);
+  if (call->verb == SPILE_VERB_CHARGE || call->verb == SPILE_VERB_REFUND)
+    return decide_unsettled(code, error, n, decision, each);
+  for (size_t i = 0; i < n && each != NULL; i++) {
+    if (decide_by_policy(limiter, &items[i], i, error, &each[i]) == SPILE_ALLOWED)
+      each[i].granted = call->most;
+  }
   size_t index = first_never(items, n);
   if (index == n)
     index = strictest_policy(limiter, items, n, failed);
   int outcome = decide_by_policy(limiter, &items[index], index, error, decision);
+  decision->granted = outcome == SPILE_ALLOWED ? call->most : 0;
   return outcome != 0 ? outcome : code;
 }
 
-int spile__limiter_decide(spile_limiter *limiter, spile_verb verb, spile_item *items, size_t n,
+/* The store cannot do it, as the caller can know beforehand: no policy, and nothing failed. */
+static int decide_unable(const spile_call *call, spile_decision *decision, spile_decision *each) {
+  call->error->code = 0;
+  call->error->reason = SPILE_REASON_NONE;
+  (void)spile__fail(call->error, SPILE_ENOTSUP, "this store cannot charge, refund or take up to a number", NULL);
+  return decide_unsettled(SPILE_ENOTSUP, call->error, call->n, decision, each);
+}
+
+/* No capacity is below what a take up to may grant. */
+static void call_cut_most(spile_call *call) {
+  for (size_t i = 0; i < call->n; i++) {
+    int64_t capacity = call->items[i].spec->shape.capacity;
+    call->most = capacity < call->most ? capacity : call->most;
+  }
+}
+
+/* The verbs that ABI 3 has. @return as the store; SPILE_ENOTSUP, and the decisions say so */
+SPILE__OUT_OF_LINE static int store_decide_other(spile_store *store, spile_call *call, spile_decision *decision,
+                                                 spile_decision *each) {
+  call_cut_most(call);
+  int result = store->ops->abi < 3 ? SPILE_ENOTSUP : store_decide(store, call);
+  return result == SPILE_ENOTSUP ? decide_unable(call, decision, each) : result;
+}
+
+int spile__limiter_decide(spile_limiter *limiter, spile_verb verb, int64_t most, spile_item *items, size_t n,
                           spile_decision *decision, spile_decision *each) {
   spile_error error;
   error.code = error.reason = error.column = 0;
   error.message[0] = '\0';
-  spile_call call = {.items = items, .n = n, .error = &error};
+  spile_call call = {.verb = verb, .items = items, .n = n, .error = &error, .most = most};
   int result = spile__limiter_time(limiter, items, n, &call.now_ms, &call.deadline_ms);
   if (result != SPILE_OK) {
     (void)spile__fail(&error, result, "the given time is outside 0 to SPILE_TIME_MAX_MS", NULL);
@@ -345,13 +396,20 @@ int spile__limiter_decide(spile_limiter *limiter, spile_verb verb, spile_item *i
     return result;
   }
   /* What can never be is only read, so that nothing is charged for it. */
-  call.verb = first_never(items, n) < n ? SPILE_VERB_PEEK : verb;
+  if (verb != SPILE_VERB_CHARGE && verb != SPILE_VERB_REFUND && first_never(items, n) < n) {
+    call.verb = SPILE_VERB_PEEK;
+    call.most = 0;
+  }
 
-  result = store_decide(limiter->store, &call);
+  const bool asks = spile__call_asks(&call);
+  result = asks ? store_decide(limiter->store, &call) : store_decide_other(limiter->store, &call, decision, each);
+  if (result == SPILE_OK)
+    return asks ? spile__decide(items, n, call.verb == SPILE_VERB_TAKE, decision, each)
+                : spile__decide_call(&call, decision, each);
+  if (!asks && result == SPILE_ENOTSUP)
+    return result;
   if (result == SPILE_EFULL)
     result = limiter_decide_full(limiter, &call, items, n, decision, each);
-  else if (result == SPILE_OK)
-    result = spile__decide(items, n, call.verb == SPILE_VERB_TAKE, decision, each);
   if (result < 0 && result != SPILE_EFULL)
     result = limiter_decide_failed(limiter, result, &call, items, n, decision, each);
   return result;

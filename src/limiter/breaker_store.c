@@ -106,24 +106,30 @@ static bool call_is_brief(const breaker_store *breaker, const spile_call *call) 
 }
 
 typedef enum call_sort {
-  CALL_CHARGES,
-  CALL_DENIES, /* which may have something to correct in the store */
-  CALL_READS,  /* there is nothing to charge */
+  CALL_CHARGES, /* or gives back: a bucket changes */
+  CALL_DENIES,  /* which may have something to correct in the store */
+  CALL_READS,   /* nothing changes */
 } call_sort;
 
-/* What a take comes to by what was read. What may not be read is somebody else's to complain about. */
+/* What a call comes to by what was read. What may not be read is somebody else's to complain about. */
 static call_sort call_sort_of(const spile_call *call) {
-  int64_t cost = 0;
+  bool pays = false;
   for (size_t i = 0; i < call->n; i++) {
-    const spile_spec *spec = call->items[i].spec;
-    if (!spile__algorithm_get(spec->algorithm)
-             ->reading_valid(&spec->shape, &call->items[i].reading, call->items[i].cost))
+    if (!spile__item_valid(&call->items[i], call->verb))
       return CALL_READS;
-    cost |= call->items[i].cost;
+    pays = pays || spile__item_pays(call, &call->items[i]);
   }
-  if (cost == 0)
+  if (!pays)
     return CALL_READS;
-  return spile__items_fit(call->items, call->n) ? CALL_CHARGES : CALL_DENIES;
+  spile__effect effect = spile__call_effect(call);
+  bool changes = false;
+  for (size_t i = 0; i < call->n && !changes; i++) {
+    spile_reading after;
+    changes = spile__item_apply(call, &call->items[i], &effect, &after);
+  }
+  if (changes)
+    return CALL_CHARGES;
+  return effect.goes ? CALL_READS : CALL_DENIES;
 }
 
 /* ---- The way out ---- */
@@ -133,7 +139,7 @@ SPILE__OUT_OF_LINE static int breaker_learn(breaker_store *breaker, const spile_
                                             uint64_t ticket, int result) {
   if (result == SPILE_EUNAVAILABLE)
     spile__error_settle(call->error, result);
-  spile__breaker_report report = {.take = call->verb == SPILE_VERB_TAKE,
+  spile__breaker_report report = {.take = call->verb != SPILE_VERB_PEEK,
                                   .brief = (parts & PART(SPILE__BREAKER_SHORT)) != 0,
                                   .code = result,
                                   .reason = result == SPILE_EUNAVAILABLE ? call->error->reason : SPILE_REASON_NONE};
@@ -168,7 +174,7 @@ SPILE__OUT_OF_LINE static int breaker_learn(breaker_store *breaker, const spile_
 /* The parts that a call concerns, as it is asked. */
 static unsigned call_parts(const breaker_store *breaker, const spile_call *call) {
   unsigned parts = PART(SPILE__BREAKER_STORE);
-  if (call->verb == SPILE_VERB_TAKE)
+  if (call->verb != SPILE_VERB_PEEK)
     parts |= PART(SPILE__BREAKER_CHARGES);
   if (call_is_brief(breaker, call))
     parts |= PART(SPILE__BREAKER_SHORT);
@@ -285,9 +291,10 @@ static int breaker_ask_first(breaker_store *breaker, spile_call *call, unsigned 
   parts &= ~PART(SPILE__BREAKER_CHARGES);
   if (!breaker_enter(breaker, call, parts, &ticket, &refusal))
     return breaker_refuse(breaker, call->error, &refusal);
+  spile_verb verb = call->verb;
   call->verb = SPILE_VERB_PEEK;
   int result = breaker_ask(breaker, call, parts, ticket);
-  call->verb = SPILE_VERB_TAKE;
+  call->verb = verb;
   return result;
 }
 
@@ -303,13 +310,15 @@ static bool charges_are_due(const breaker_store *breaker) {
  * A denial may have something to correct in the store: a clock that was set back, numbers that changed. Until it is
  * written the wait that was told is not kept, and where all are denied no charge ever comes to close this. So once
  * somebody may try, a denial is asked as a take after all, beside the probe.
+ *
+ * What charges without asking, or refunds, cannot be denied, so there is nothing to ask first.
  */
 SPILE__OUT_OF_LINE static int breaker_decide_slowly(breaker_store *breaker, spile_call *call) {
   unsigned parts = call_parts(breaker, call);
-  bool take = call->verb == SPILE_VERB_TAKE;
+  bool take = call->verb == SPILE_VERB_TAKE || call->verb == SPILE_VERB_TAKE_UP_TO;
   int charges = atomic_load_explicit(&breaker->state[SPILE__BREAKER_CHARGES], memory_order_relaxed);
   bool ask_first = take && charges != SPILE_BREAKER_CLOSED;
-  for (bool asked = false;; ask_first = true) {
+  for (bool asked = !take;; ask_first = true) {
     if (ask_first) {
       asked = true;
       int result = breaker_ask_first(breaker, call, parts);
@@ -384,7 +393,7 @@ int spile__breaker_open(spile_store **out, spile_store *inner, const spile_env *
     return spile__fail(error, SPILE_ENOMEM, "out of memory for a breaker", NULL);
   *breaker = (breaker_store){.inner = inner, .env = env, .timeout_ms = timeout_ms, .serial = 1};
   /* What the inner store lacks is lacking here too, so that the caller is told so. */
-  breaker->ops = (spile_store_ops){.abi = SPILE_STORE_ABI,
+  breaker->ops = (spile_store_ops){.abi = inner->ops->abi,
                                    .name = inner->ops->name,
                                    .timeout_ms = inner->ops->timeout_ms,
                                    .decide = breaker_decide,

@@ -2,6 +2,7 @@
 /*
  * Counters of a limiter, spread so that counting never makes threads wait for each other.
  */
+#include "core/checked.h"
 #include "limiter/breaker.h"
 #include "limiter/env.h"
 #include "limiter/limiter.h"
@@ -19,8 +20,23 @@ static void count_up(atomic_uint_least64_t *counter) {
   atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
-void spile__limiter_count(spile_limiter *limiter, int result, const spile_decision *decision) {
+/* Counts what is no take: charges and refunds; a peek not at all. */
+SPILE__OUT_OF_LINE static void count_settled(limiter_counts *counts, spile_verb verb, int result,
+                                             const spile_decision *decision) {
+  if (verb == SPILE_VERB_PEEK)
+    return;
+  if (result == SPILE_ALLOWED)
+    count_up(verb == SPILE_VERB_CHARGE ? &counts->charged : &counts->refunded);
+  else if (result == SPILE_EFULL || decision->store_error != SPILE_REASON_NONE)
+    count_up(&counts->unsettled); /* not one that was refused before the store was asked */
+}
+
+void spile__limiter_count(spile_limiter *limiter, spile_verb verb, int result, const spile_decision *decision) {
   limiter_counts *counts = &limiter->counts[spile__stripe()];
+  if (verb != SPILE_VERB_TAKE && verb != SPILE_VERB_TAKE_UP_TO) {
+    count_settled(counts, verb, result, decision);
+    return;
+  }
   switch (result) {
   case SPILE_ALLOWED:
     count_up(&counts->allowed);
@@ -69,6 +85,9 @@ int spile_count(spile_limiter *limiter, spile_counters *out) {
     out->policy_closed += atomic_load_explicit(&counts->policy_closed, memory_order_relaxed);
     for (size_t j = 0; j < SPILE_REASONS_MAX; j++)
       out->store_errors[j] += atomic_load_explicit(&counts->store_errors[j], memory_order_relaxed);
+    out->charged += atomic_load_explicit(&counts->charged, memory_order_relaxed);
+    out->refunded += atomic_load_explicit(&counts->refunded, memory_order_relaxed);
+    out->unsettled += atomic_load_explicit(&counts->unsettled, memory_order_relaxed);
   }
   if (limiter->breaker != NULL) {
     spile_breaker_state state;

@@ -60,11 +60,9 @@ static int one_decide(spile_limiter *limiter, spile_verb verb, const spile_limit
   if (fault != NULL)
     return decision_refuse(decision, code, fault);
   spile_item item = {.key = key, .key_len = key_len, .spec = &limit->spec, .cost = cost};
-  int result = spile__limiter_decide(limiter, verb, &item, 1, decision, NULL);
-  if (verb != SPILE_VERB_TAKE)
-    return result;
-  spile__limiter_count(limiter, result, decision);
-  if (limiter->watch != NULL)
+  int result = spile__limiter_decide(limiter, verb, 0, &item, 1, decision, NULL);
+  spile__limiter_count(limiter, verb, result, decision);
+  if (verb == SPILE_VERB_TAKE && limiter->watch != NULL)
     limiter_tell(limiter,
                  &(spile__taken){.items = &item, .n = 1, .result = result, .decision = decision, .each = decision});
   return result;
@@ -135,6 +133,7 @@ static const char *items_make(const spile_limiter *limiter, const spile_request 
 typedef struct asking {
   size_t n;
   size_t item_count;
+  int64_t most; /* of a take up to; else 0 */
   spile_item items[SPILE_REQUESTS_MAX];
   size_t item_of[SPILE_REQUESTS_MAX]; /* which item a request went into */
   size_t deciding;                    /* the item that decided */
@@ -153,7 +152,7 @@ static int asking_decide(spile_limiter *limiter, spile_verb verb, asking *asked,
                          spile_decision *of_items) {
   for (size_t i = 0; i < asked->item_count && of_items != NULL; i++)
     spile__decision_clear(&of_items[i]);
-  int result = spile__limiter_decide(limiter, verb, asked->items, asked->item_count, decision, of_items);
+  int result = spile__limiter_decide(limiter, verb, asked->most, asked->items, asked->item_count, decision, of_items);
   asked->deciding = decision->index;
   decision->index = asking_request(asked, asked->deciding);
   return result;
@@ -161,8 +160,12 @@ static int asking_decide(spile_limiter *limiter, spile_verb verb, asking *asked,
 
 static void asking_count(spile_limiter *limiter, spile_verb verb, int result, const spile_decision *decision,
                          const spile__about *about) {
-  if (verb == SPILE_VERB_TAKE && (about == NULL || !about->shadow))
-    spile__limiter_count(limiter, result, decision);
+  if (about == NULL || !about->shadow)
+    spile__limiter_count(limiter, verb, result, decision);
+}
+
+static bool is_take(spile_verb verb) {
+  return verb == SPILE_VERB_TAKE || verb == SPILE_VERB_TAKE_UP_TO;
 }
 
 /* Hands on what was decided for somebody who wants to know what each limit says: to the caller, to counters, to hooks.
@@ -177,7 +180,7 @@ static void asking_tell(spile_limiter *limiter, spile_verb verb, const asking *a
     each[i].index = (uint32_t)i;
   }
   asking_count(limiter, verb, result, decision, about);
-  if (verb == SPILE_VERB_TAKE && limiter->watch != NULL)
+  if (is_take(verb) && limiter->watch != NULL)
     limiter_tell(limiter, &(spile__taken){.items = asked->items,
                                           .n = asked->item_count,
                                           .result = result,
@@ -196,19 +199,32 @@ SPILE__OUT_OF_LINE static int asking_decide_each(spile_limiter *limiter, spile_v
   return result;
 }
 
+/* Decides, and tells as much of it as anybody wants to know. */
+static int asking_run(spile_limiter *limiter, spile_verb verb, asking *asked, spile_decision *decision,
+                      spile_decision *each, const spile__about *about) {
+  if (each != NULL || limiter->watch != NULL)
+    return asking_decide_each(limiter, verb, asked, decision, each, about);
+  int result = asking_decide(limiter, verb, asked, decision, NULL);
+  asking_count(limiter, verb, result, decision, about);
+  return result;
+}
+
+static int asking_refuse(int code, const char *fault, size_t n, spile_decision *decision, spile_decision *each) {
+  (void)decision_refuse(decision, code, fault);
+  for (size_t i = 0; i < n && n <= SPILE_REQUESTS_MAX && each != NULL; i++)
+    each[i] = *decision;
+  return code;
+}
+
 /* Makes the asking of requests. @return SPILE_OK; or an error, which the decisions tell */
 static int asking_make(const spile_limiter *limiter, const spile_request *requests, size_t n, asking *asked,
                        spile_decision *decision, spile_decision *each) {
   asked->n = n;
   asked->item_count = 0;
-  int result;
-  const char *fault = items_make(limiter, requests, n, asked->items, &asked->item_count, asked->item_of, &result);
-  if (fault == NULL)
-    return SPILE_OK;
-  (void)decision_refuse(decision, result, fault);
-  for (size_t i = 0; i < n && n <= SPILE_REQUESTS_MAX && each != NULL; i++)
-    each[i] = *decision;
-  return result;
+  asked->most = 0;
+  int code;
+  const char *fault = items_make(limiter, requests, n, asked->items, &asked->item_count, asked->item_of, &code);
+  return fault == NULL ? SPILE_OK : asking_refuse(code, fault, n, decision, each);
 }
 
 int spile__limiter_ask(spile_limiter *limiter, spile_verb verb, const spile_request *requests, size_t n,
@@ -218,13 +234,7 @@ int spile__limiter_ask(spile_limiter *limiter, spile_verb verb, const spile_requ
     decision = &unwanted;
   asking asked;
   int result = asking_make(limiter, requests, n, &asked, decision, each);
-  if (result != SPILE_OK)
-    return result;
-  if (each != NULL || limiter->watch != NULL)
-    return asking_decide_each(limiter, verb, &asked, decision, each, about);
-  result = asking_decide(limiter, verb, &asked, decision, NULL);
-  asking_count(limiter, verb, result, decision, about);
-  return result;
+  return result == SPILE_OK ? asking_run(limiter, verb, &asked, decision, each, about) : result;
 }
 
 int spile_take_all(spile_limiter *limiter, const spile_request *requests, size_t n, spile_decision *decision,
@@ -235,6 +245,54 @@ int spile_take_all(spile_limiter *limiter, const spile_request *requests, size_t
 int spile_peek_all(spile_limiter *limiter, const spile_request *requests, size_t n, spile_decision *decision,
                    spile_decision *each) {
   return spile__limiter_ask(limiter, SPILE_VERB_PEEK, requests, n, decision, each, NULL);
+}
+
+int spile_take_up_to_all(spile_limiter *limiter, const spile_request *requests, size_t n, int64_t min, int64_t max,
+                         spile_decision *decision, spile_decision *each) {
+  spile_decision unwanted;
+  if (decision == NULL)
+    decision = &unwanted;
+  asking asked;
+  int result = asking_make(limiter, requests, n, &asked, decision, each);
+  if (result != SPILE_OK)
+    return result;
+  if (min < 0 || max < min)
+    return asking_refuse(SPILE_EINVAL, "the least is below zero, or the most is below the least", n, decision, each);
+  if (asked.item_count < n)
+    return asking_refuse(SPILE_EINVAL, "two requests of a take up to name the same bucket; name each once", n, decision,
+                         each);
+  asked.most = max;
+  for (size_t i = 0; i < asked.item_count; i++)
+    asked.items[i].cost = min;
+  return asking_run(limiter, SPILE_VERB_TAKE_UP_TO, &asked, decision, each, NULL);
+}
+
+int spile_take_up_to(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t min,
+                     int64_t max, spile_decision *decision) {
+  spile_request request = {.limit = limit, .key = key, .key_len = key_len};
+  return spile_take_up_to_all(limiter, &request, 1, min, max, decision, NULL);
+}
+
+/* ---- Settling ---- */
+
+int spile_charge(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t cost,
+                 spile_decision *decision) {
+  return one_decide(limiter, SPILE_VERB_CHARGE, limit, key, key_len, cost, decision);
+}
+
+int spile_refund(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t cost,
+                 spile_decision *decision) {
+  return one_decide(limiter, SPILE_VERB_REFUND, limit, key, key_len, cost, decision);
+}
+
+int spile_charge_all(spile_limiter *limiter, const spile_request *requests, size_t n, spile_decision *decision,
+                     spile_decision *each) {
+  return spile__limiter_ask(limiter, SPILE_VERB_CHARGE, requests, n, decision, each, NULL);
+}
+
+int spile_refund_all(spile_limiter *limiter, const spile_request *requests, size_t n, spile_decision *decision,
+                     spile_decision *each) {
+  return spile__limiter_ask(limiter, SPILE_VERB_REFUND, requests, n, decision, each, NULL);
 }
 
 /* ---- Waiting ---- */

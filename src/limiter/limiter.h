@@ -23,6 +23,9 @@ typedef struct limiter_counts {
   atomic_uint_least64_t policy_open;
   atomic_uint_least64_t policy_closed;
   atomic_uint_least64_t store_errors[SPILE_REASONS_MAX];
+  atomic_uint_least64_t charged;
+  atomic_uint_least64_t refunded;
+  atomic_uint_least64_t unsettled;
 } limiter_counts;
 
 /* When failures of one kind were last logged: a store that fails on every take must not fill the log. */
@@ -59,13 +62,15 @@ int spile__limiter_time(const spile_limiter *limiter, const spile_item *items, s
 
 /*
  * Decides items of which no two name one bucket. Decisions are written on every result.
- * @return as spile_take
+ *
+ * @param most  of a take up to, at least the items' cost; else 0
+ * @return as spile_take; of a charge or a refund as spile_charge
  */
-int spile__limiter_decide(spile_limiter *limiter, spile_verb verb, spile_item *items, size_t n,
+int spile__limiter_decide(spile_limiter *limiter, spile_verb verb, int64_t most, spile_item *items, size_t n,
                           spile_decision *decision, spile_decision *each);
 
 /*
- * As spile_take_all and spile_peek_all.
+ * As spile_take_all, spile_peek_all, spile_charge_all and spile_refund_all.
  * @param about  what else is known of the take; NULL: nothing
  */
 int spile__limiter_ask(spile_limiter *limiter, spile_verb verb, const spile_request *requests, size_t n,
@@ -80,7 +85,7 @@ unsigned spile__stripe(void);
 /* What happens to a limit that its store cannot decide; never DEFAULT. */
 spile_on_store_error spile__limiter_policy(const spile_limiter *limiter, const spile_spec *spec);
 
-/* Counts a take by its result and by who decided. */
-void spile__limiter_count(spile_limiter *limiter, int result, const spile_decision *decision);
+/* Counts a call by its result and by who decided; a peek not at all, charges and refunds apart from takes. */
+void spile__limiter_count(spile_limiter *limiter, spile_verb verb, int result, const spile_decision *decision);
 
 #endif

@@ -69,7 +69,7 @@ int spile__meter_open(spile_store **out, spile_store *inner, spile__metrics *met
   *meter = (meter_store){.inner = inner, .metrics = metrics, .env = env};
   /* What the inner store lacks is lacking here too, so that the caller is told so. */
   bool knows_usage = inner->ops->abi >= 2 && inner->ops->usage != NULL;
-  meter->ops = (spile_store_ops){.abi = SPILE_STORE_ABI,
+  meter->ops = (spile_store_ops){.abi = inner->ops->abi,
                                  .name = inner->ops->name,
                                  .timeout_ms = inner->ops->timeout_ms,
                                  .decide = meter_decide,

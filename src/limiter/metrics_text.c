@@ -218,6 +218,12 @@ static void put_counters(metrics_text *text, const spile_counters *counters) {
   put_plain(text, "spile_breaker_state", (uint64_t)counters->breaker);
   put_family(text, "spile_breaker_opened_total", "counter", "How often the breaker opened.");
   put_plain(text, "spile_breaker_opened_total", counters->breaker_opened);
+  put_family(text, "spile_settled_total", "counter", "Charges and refunds that went through; they are no takes.");
+  put_labelled(text, "spile_settled_total", "verb", "charge", counters->charged);
+  put_labelled(text, "spile_settled_total", "verb", "refund", counters->refunded);
+  put_family(text, "spile_unsettled_total", "counter",
+             "Charges and refunds that the store did not answer or had no room for.");
+  put_plain(text, "spile_unsettled_total", counters->unsettled);
 }
 
 static void put_gauge(metrics_text *text, const char *name, const char *help, int64_t value) {

@@ -99,6 +99,7 @@ static spile_scripted_call *call_copy(const spile_call *call) {
   copy->verb = call->verb;
   copy->now_ms = call->now_ms;
   copy->deadline_ms = call->deadline_ms;
+  copy->most = call->most;
   for (; copy->n < call->n; copy->n++) {
     const spile_item *item = &call->items[copy->n];
     char *key = copy_text(item->key, item->key_len);

@@ -56,7 +56,7 @@ static int ask_answer(const ask *a, int outcome, spile_decided_by decided_by) {
   a->ruling->decision.outcome = outcome;
   a->ruling->decision.decided_by = (int)decided_by;
   if (a->verb == SPILE_VERB_TAKE)
-    spile__limiter_count(a->limiter, outcome, &a->ruling->decision);
+    spile__limiter_count(a->limiter, a->verb, outcome, &a->ruling->decision);
   return outcome;
 }
 
