@@ -815,6 +815,242 @@ void conformance_tells_the_longest_delay_of_several(const store_fixture *fixture
   rig_stop(&r);
 }
 
+/* ---- Charge, refund, take up to ---- */
+
+typedef int settle_call(spile_limiter *, const spile_limit *, const void *, size_t, int64_t, spile_decision *);
+
+static void settle_(int line, rig *r, int64_t at_ms, settle_call *call, const spile_limit *limit, const char *key,
+                    int64_t cost, int64_t remaining, int64_t reset_after_ms, int64_t uncharged) {
+  spile_decision d;
+  spile_fake_clock_set(r->clock, at_ms);
+  int result = call(r->limiter, limit, key, strlen(key), cost, &d);
+  cr_assert(result == SPILE_ALLOWED && d.outcome == SPILE_ALLOWED && d.decided_by == SPILE_BY_STORE,
+            "line %d, at %lld: %s (%s)", line, (long long)at_ms, spile_code_name(result), d.detail);
+  cr_assert(d.remaining == remaining && d.reset_after_ms == reset_after_ms && d.uncharged == uncharged,
+            "line %d, at %lld: remaining %lld, reset %lld, uncharged %lld", line, (long long)at_ms,
+            (long long)d.remaining, (long long)d.reset_after_ms, (long long)d.uncharged);
+  cr_assert(d.retry_after_ms == 0 && d.delay_ms == 0 && d.granted == 0, "line %d", line);
+}
+
+#define CHARGE(at, limit, key, cost, remaining, reset, uncharged) \
+  settle_(__LINE__, &r, at, spile_charge, limit, key, cost, remaining, reset, uncharged)
+#define REFUND(at, limit, key, cost, remaining, reset) \
+  settle_(__LINE__, &r, at, spile_refund, limit, key, cost, remaining, reset, 0)
+
+void conformance_charges_as_deep_as_the_debt_and_denies_until_it_is_paid(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  static const char *const texts[] = {"1/s,capacity=5,debt=3", "1/s,capacity=5,debt=3,leaky_bucket"};
+  for (size_t i = 0; i < 2; i++) {
+    spile_limit *limit = limit_of(texts[i]);
+    CHARGE(0, limit, "k", 0, 5, 0, 0);
+    cr_assert(eq(sz, stored_count(&r), i), "a charge of nothing leaves nothing");
+    CHARGE(0, limit, "k", 7, 0, 7000, 0);
+    TAKE_DENIED(0, limit, "k", 1, 0, 3000);
+    TAKE_DENIED(1999, limit, "k", 0, 0, 1);
+    TAKE_ALLOWED(2000, limit, "k", 0, 0);
+    TAKE_DENIED(2999, limit, "k", 1, 0, 1);
+    TAKE_ALLOWED(3000, limit, "k", 1, 0);
+    CHARGE(3500, limit, "k", 4, 0, 8000, 1); /* half a token less: 3.5 of the 4 are charged */
+    CHARGE(3500, limit, "k", INT64_MAX, 0, 8000, INT64_MAX);
+    TAKE_DENIED(3500, limit, "k", 5, 0, 8000);
+    TAKE_ALLOWED(11500, limit, "k", 5, 0);
+    spile_limit_unref(limit);
+  }
+  /* Without a debt a charge beyond empty leaves it empty. */
+  spile_limit *none = limit_of("1/s,capacity=5,name=none");
+  CHARGE(0, none, "k", 9, 0, 5000, 4);
+  TAKE_DENIED(999, none, "k", 1, 0, 1);
+  TAKE_ALLOWED(1000, none, "k", 1, 0);
+  spile_limit_unref(none);
+  rig_stop(&r);
+}
+
+void conformance_gives_back_and_keeps_nothing_of_a_full_bucket(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limit = limit_of("3/7ms,capacity=10,debt=5");
+  REFUND(0, limit, "k", 3, 10, 0);
+  cr_assert(eq(sz, stored_count(&r), 0));
+  TAKE_ALLOWED(0, limit, "k", 10, 0);
+  CHARGE(0, limit, "k", 2, 0, 28, 0); /* 84 units of a third of a ms */
+  REFUND(0, limit, "k", 0, 0, 28);
+  REFUND(1, limit, "k", 3, 1, 20); /* 81 − 21 = 60, so 10 of 70 are there */
+  cr_assert(eq(sz, stored_count(&r), 1));
+  REFUND(1, limit, "k", 8, 9, 2);
+  REFUND(1, limit, "k", 1, 10, 0);
+  cr_assert(eq(sz, stored_count(&r), 0), "a full bucket is not kept");
+  TAKE_ALLOWED(1, limit, "k", 4, 6);
+  REFUND(1, limit, "k", INT64_MAX, 10, 0);
+  cr_assert(eq(sz, stored_count(&r), 0));
+  spile_limit_unref(limit);
+  rig_stop(&r);
+}
+
+void conformance_settles_windows_in_the_window_of_now(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *fixed = limit_of("10/s,fixed_window");
+  CHARGE(100, fixed, "k", 8, 2, 900, 0);
+  CHARGE(100, fixed, "k", 5, 0, 900, 3);
+  TAKE_DENIED(100, fixed, "k", 1, 0, 900);
+  REFUND(100, fixed, "k", 4, 4, 900);
+  TAKE_ALLOWED(1000, fixed, "k", 2, 8);
+  /* What was charged in the window before does not count any more, so this takes back from this one. */
+  REFUND(1500, fixed, "k", 1, 9, 500);
+  REFUND(1500, fixed, "k", 6, 10, 0);
+  cr_assert(eq(sz, stored_count(&r), 0));
+  spile_limit_unref(fixed);
+
+  spile_limit *sliding = limit_of("10/s,sliding_window");
+  CHARGE(100, sliding, "k", 12, 0, 1900, 2);
+  REFUND(100, sliding, "k", 2, 2, 1900);
+  /* A quarter of the 8 is over: 6 count still, so 4 are there. */
+  CHARGE(1250, sliding, "k", 3, 1, 1750, 0);
+  CHARGE(1250, sliding, "k", 3, 0, 1750, 2);
+  REFUND(1250, sliding, "k", 9, 4, 750);
+  PEEK_ALLOWED(1250, sliding, "k", 4, 4);
+  PEEK_DENIED(1250, sliding, "k", 5, 4, 125);
+  REFUND(1250, sliding, "k", 9, 4, 750); /* the window before stays as it is */
+  spile_limit_unref(sliding);
+  rig_stop(&r);
+}
+
+void conformance_settles_a_log_by_its_newest_takes(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *log = limit_of("10/s,sliding_log");
+  TAKE_ALLOWED(0, log, "k", 2, 8);
+  TAKE_ALLOWED(100, log, "k", 3, 5);
+  CHARGE(200, log, "k", 7, 0, 1000, 2);
+  CHARGE(200, log, "k", 1, 0, 1000, 1);
+  REFUND(300, log, "k", 1, 1, 900);
+  REFUND(300, log, "k", 5, 6, 800); /* all of those at 200, and one of those at 100 */
+  PEEK_DENIED(300, log, "k", 7, 6, 700);
+  PEEK_DENIED(1000, log, "k", 9, 8, 100);
+  REFUND(1000, log, "k", 2, 10, 0);
+  cr_assert(eq(sz, stored_count(&r), 0));
+  REFUND(1000, log, "k", 2, 10, 0);
+  spile_limit_unref(log);
+  rig_stop(&r);
+}
+
+void conformance_settles_several_buckets_in_one_step(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *limits[5] = {limit_of("1/s,capacity=9,debt=2,name=a"), limit_of("1/s,capacity=9,leaky_bucket"),
+                            limit_of("7/h,fixed_window"), limit_of("6/h,sliding_window"), limit_of("8/h,sliding_log")};
+  spile_request requests[6];
+  for (size_t i = 0; i < 5; i++)
+    requests[i] = (spile_request){limits[i], "k", 1, 5};
+  requests[5] = (spile_request){limits[0], "k", 1, 4};
+  spile_decision d;
+  spile_decision each[6];
+  cr_assert(spile_charge_all(r.limiter, requests, 6, &d, each) == SPILE_ALLOWED, "%s", d.detail);
+  cr_assert(d.index == 0 && d.remaining == 0 && d.reset_after_ms == 9000 && d.uncharged == 0);
+  static const int64_t left[] = {0, 4, 2, 1, 3, 0};
+  for (size_t i = 0; i < 6; i++)
+    cr_assert(each[i].remaining == left[i] && each[i].index == i, "%zu: %lld", i, (long long)each[i].remaining);
+  cr_assert(eq(int, spile_charge_all(r.limiter, requests, 5, &d, each), SPILE_ALLOWED));
+  cr_assert(eq(i64, d.uncharged, 4));
+  static const int64_t uncharged[] = {3, 1, 3, 4, 2};
+  for (size_t i = 0; i < 5; i++)
+    cr_assert(each[i].uncharged == uncharged[i] && each[i].remaining == 0, "%zu: %lld", i,
+              (long long)each[i].uncharged);
+  cr_assert(eq(sz, stored_count(&r), 5));
+  for (size_t i = 0; i < 5; i++)
+    requests[i].cost = i == 2 ? 0 : 100;
+  cr_assert(eq(int, spile_refund_all(r.limiter, requests, 5, &d, each), SPILE_ALLOWED));
+  cr_assert(eq(u32, d.index, 2));
+  cr_assert(each[2].remaining == 0 && each[0].remaining == 9 && each[3].remaining == 6 && each[4].remaining == 8);
+  cr_assert(eq(sz, stored_count(&r), 1));
+  cr_assert(eq(int, spile_refund_all(r.limiter, requests, 5, &d, each), SPILE_ALLOWED), "of which four are not there");
+  cr_assert(eq(sz, stored_count(&r), 1));
+  for (size_t i = 0; i < 5; i++)
+    spile_limit_unref(limits[i]);
+  rig_stop(&r);
+}
+
+void conformance_takes_up_to_what_is_there(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  static const char *const texts[] = {"1/h,capacity=10", "1/h,capacity=10,leaky_bucket", "10/h,fixed_window",
+                                      "10/h,sliding_window", "10/h,sliding_log"};
+  spile_decision d;
+  for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+    spile_limit *limit = limit_of(texts[i]);
+    cr_assert(eq(int, spile_take_up_to(r.limiter, limit, "k", 1, 1, 4, &d), SPILE_ALLOWED), "%s", texts[i]);
+    cr_assert(d.granted == 4 && d.remaining == 6, "%s", texts[i]);
+    cr_assert(eq(int, spile_take_up_to(r.limiter, limit, "k", 1, 7, 9, &d), SPILE_DENIED), "%s", texts[i]);
+    cr_assert(d.granted == 0 && d.remaining == 6 && d.retry_after_ms > 0, "%s", texts[i]);
+    cr_assert(eq(int, spile_take_up_to(r.limiter, limit, "k", 1, 6, INT64_MAX, &d), SPILE_ALLOWED), "%s", texts[i]);
+    cr_assert(d.granted == 6 && d.remaining == 0, "%s", texts[i]);
+    cr_assert(eq(int, spile_take_up_to(r.limiter, limit, "k", 1, 1, 9, &d), SPILE_DENIED), "%s", texts[i]);
+    cr_assert(eq(int, spile_take_up_to(r.limiter, limit, "k", 1, 0, 9, &d), SPILE_ALLOWED), "%s", texts[i]);
+    cr_assert(d.granted == 0 && d.remaining == 0, "%s", texts[i]);
+    cr_assert(eq(int, spile_take_up_to(r.limiter, limit, "k", 1, 11, 12, &d), SPILE_NEVER), "%s", texts[i]);
+    spile_limit_unref(limit);
+  }
+  spile_limit *a = limit_of("1/h,capacity=10,name=a");
+  spile_limit *b = limit_of("4/h,sliding_window");
+  spile_request requests[3] = {{a, "m", 1, 77}, {b, "m", 1, 0}, {a, "m", 1, 1}};
+  spile_decision each[3];
+  cr_assert(eq(int, spile_take_up_to_all(r.limiter, requests, 2, 2, 9, &d, each), SPILE_ALLOWED));
+  cr_assert(d.granted == 4 && d.index == 1 && each[0].remaining == 6 && each[1].remaining == 0);
+  cr_assert(eq(int, spile_take_up_to_all(r.limiter, requests, 2, 1, 9, &d, each), SPILE_DENIED));
+  PEEK_ALLOWED(0, a, "m", 6, 6);
+  cr_assert(eq(int, spile_take_up_to_all(r.limiter, requests, 3, 1, 9, &d, each), SPILE_EINVAL), "a bucket twice");
+  cr_assert(eq(int, spile_take_up_to_all(r.limiter, requests, 2, 3, 2, &d, each), SPILE_EINVAL));
+  cr_assert(eq(int, spile_take_up_to_all(r.limiter, requests, 2, -1, 2, &d, each), SPILE_EINVAL));
+  spile_limit_unref(a);
+  spile_limit_unref(b);
+  rig_stop(&r);
+}
+
+void conformance_converts_a_debt_when_its_limit_changes(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *deep = limit_of("1/s,capacity=10,debt=8");
+  spile_limit *shallow = limit_of("1/2s,capacity=10,debt=3");
+  spile_limit *none = limit_of("1/s,capacity=4");
+  CHARGE(0, deep, "k", 16, 0, 16000, 0);
+  PEEK_DENIED(0, shallow, "k", 1, 0, 8000); /* no deeper than 3, at 2 s a token */
+  CHARGE(0, shallow, "k", 1, 0, 26000, 1);  /* written under the new numbers though nothing is charged */
+  CHARGE(0, deep, "k", 1, 0, 14000, 0);     /* 3 below zero, and one more */
+  REFUND(0, none, "k", 3, 3, 1000);         /* no debt: empty, and 3 back */
+  REFUND(0, none, "k", 1, 4, 0);
+  cr_assert(eq(sz, stored_count(&r), 0));
+  spile_limit_unref(deep);
+  spile_limit_unref(shallow);
+  spile_limit_unref(none);
+  rig_stop(&r);
+}
+
+void conformance_settles_on_its_own_clock(const store_fixture *fixture) {
+  const char *uri = fixture_start(fixture);
+  spile_limiter *limiter = open_at(uri, NULL, NULL);
+  /* So slow that nothing comes back during the test. */
+  static const char *const texts[] = {"1/30d,capacity=10,debt=5", "3/91d,leaky_bucket,capacity=10,debt=5",
+                                      "10/3650d,fixed_window", "10/3650d,sliding_window", "10/3650d,sliding_log"};
+  for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+    spile_limit *limit = limit_of(texts[i]);
+    int64_t debt = i < 2 ? 5 : 0;
+    spile_decision d;
+    cr_assert(spile_refund(limiter, limit, "k", 1, 4, &d) == SPILE_ALLOWED && d.remaining == 10, "%s: %s", texts[i],
+              d.detail);
+    cr_assert(spile_charge(limiter, limit, "k", 1, 6, &d) == SPILE_ALLOWED && d.remaining == 4, "%s: %s", texts[i],
+              d.detail);
+    cr_assert(spile_take(limiter, limit, "k", 1, 1, &d) == SPILE_ALLOWED && d.remaining == 3, "%s", texts[i]);
+    cr_assert(spile_refund(limiter, limit, "k", 1, 2, &d) == SPILE_ALLOWED && d.remaining == 5, "%s", texts[i]);
+    cr_assert(spile_take_up_to(limiter, limit, "k", 1, 1, 3, &d) == SPILE_ALLOWED && d.granted == 3, "%s", texts[i]);
+    cr_assert(spile_charge(limiter, limit, "k", 1, 100, &d) == SPILE_ALLOWED && d.remaining == 0, "%s", texts[i]);
+    cr_assert(d.uncharged == 98 - debt, "%s: %lld", texts[i], (long long)d.uncharged);
+    cr_assert(spile_take(limiter, limit, "k", 1, 1, &d) == SPILE_DENIED, "%s", texts[i]);
+    cr_assert(spile_refund(limiter, limit, "k", 1, debt + 1, &d) == SPILE_ALLOWED && d.remaining == 1, "%s", texts[i]);
+    cr_assert(spile_refund(limiter, limit, "k", 1, 10, &d) == SPILE_ALLOWED && d.remaining == 10, "%s", texts[i]);
+    size_t kept = 0;
+    cr_assert(eq(int, spile_each(limiter, count_visit, &kept, NULL), SPILE_OK));
+    /* The memory store lists the entry until another key takes it. */
+    cr_assert(d.reset_after_ms == 0 && kept <= i + 1, "%s", texts[i]);
+    spile_limit_unref(limit);
+  }
+  spile_close(limiter);
+  fixture->stop();
+}
+
 /* ---- Promise 2 ---- */
 
 void conformance_keeps_the_promise_of_every_denial(const store_fixture *fixture) {
@@ -1199,6 +1435,52 @@ void conformance_charges_vectors_of_many_threads_all_or_nothing(const store_fixt
     cr_assert(eq(int, atomic_load(&c.failed), 0));
     cr_assert(eq(int, atomic_load(&c.allowed), 60));
     PEEK_DENIED(0, a, key, 1, 0, ANY);
+    PEEK_ALLOWED(0, b, key, 1, 40);
+    spile_limit_unref(b);
+  }
+  spile_limit_unref(a);
+  rig_stop(&r);
+}
+
+/* Charges two buckets and gives back to them, in either order; together they leave one token a turn. */
+static void *crowd_settle(void *user) {
+  crowd *c = user;
+  static atomic_int turn;
+  int first = atomic_fetch_add(&turn, 1) % 2;
+  (void)pthread_barrier_wait(&c->barrier);
+  for (int i = 0; i < c->takes; i++) {
+    spile_request requests[2];
+    requests[first] = (spile_request){c->limit, c->key, strlen(c->key), 3};
+    requests[1 - first] = (spile_request){c->second, c->key, strlen(c->key), 3};
+    spile_decision d;
+    bool failed = spile_charge_all(c->limiter, requests, 2, &d, NULL) != SPILE_ALLOWED || d.uncharged != 0;
+    requests[0].cost = requests[1].cost = 2;
+    failed = failed || spile_refund_all(c->limiter, requests, 2, &d, NULL) != SPILE_ALLOWED;
+    failed = failed || spile_charge(c->limiter, c->limit, c->key, strlen(c->key), 1, &d) != SPILE_ALLOWED;
+    failed = failed || spile_refund(c->limiter, c->second, c->key, strlen(c->key), 1, &d) != SPILE_ALLOWED;
+    if (failed)
+      atomic_fetch_add(&c->failed, 1);
+  }
+  return NULL;
+}
+
+/*
+ * Of the first bucket two tokens a turn are left charged, of the second none: nothing may be lost or made, nor may a
+ * refund that fills a bucket take another's charge with it. The second starts with something owed, so that no refund
+ * comes too early.
+ */
+void conformance_loses_no_charge_or_refund_of_many_threads(const store_fixture *fixture) {
+  rig r = rig_start(fixture);
+  spile_limit *a = limit_named("a", 500, 1, 3600000);
+  for (size_t round = 0; round < HUNDREDS; round++) {
+    spile_limit *b = limit_of(hundreds[round].text);
+    char key[16];
+    (void)snprintf(key, sizeof(key), "k%zu", round);
+    TAKE_ALLOWED(0, b, key, 60, 40);
+    crowd c = {.limiter = r.limiter, .limit = a, .second = b, .key = key, .takes = 25};
+    crowd_run(&c, 8, crowd_settle);
+    cr_assert(eq(int, atomic_load(&c.failed), 0));
+    PEEK_ALLOWED(0, a, key, 1, 500 - 8 * 25 * 2);
     PEEK_ALLOWED(0, b, key, 1, 40);
     spile_limit_unref(b);
   }

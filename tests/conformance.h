@@ -63,6 +63,15 @@ typedef struct store_fixture {
   X(lets_a_denial_stand_that_cannot_be_written)                \
   X(tells_the_longest_delay_of_several)                        \
   X(keeps_the_promise_of_every_denial)                         \
+  X(charges_as_deep_as_the_debt_and_denies_until_it_is_paid)   \
+  X(gives_back_and_keeps_nothing_of_a_full_bucket)             \
+  X(settles_windows_in_the_window_of_now)                      \
+  X(settles_a_log_by_its_newest_takes)                         \
+  X(settles_several_buckets_in_one_step)                       \
+  X(takes_up_to_what_is_there)                                 \
+  X(converts_a_debt_when_its_limit_changes)                    \
+  X(settles_on_its_own_clock)                                  \
+  X(loses_no_charge_or_refund_of_many_threads)                 \
   X(forgets_a_bucket_when_told)                                \
   X(lists_what_is_stored)                                      \
   X(lists_every_algorithm)                                     \

@@ -10,6 +10,9 @@
  * A clock that steps back makes now − at negative and the level smaller, below zero if need be. A level so far below
  * zero that more than the deepest debt and one second are missing, level < −debt·P − 1000·N, is set to zero.
  *
+ * A charge makes it level − c·P, but no deeper than the debt unless it is there already; a refund level + c·P, but no
+ * more than full. How much a take up to is granted is found by trying costs.
+ *
  * Magnitudes: |now − at| ≤ 1.1·10^13 and N < 10^13, so the gain stays below 10^27; a level is below 2^53 and P below
  * 4·10^11, so a converted product is below 2^92. All far from 2^127.
  */
@@ -63,12 +66,12 @@ bool model_limit_make(model_limit *out, int64_t capacity, int64_t refill_tokens,
 }
 
 bool model_limit_of(model_limit *out, spile_algorithm algorithm, int64_t capacity, int64_t refill_tokens,
-                    int64_t refill_period_ms) {
+                    int64_t refill_period_ms, int64_t debt) {
   *out =
       (model_limit){.capacity = capacity, .refill = 1, .period_ms = refill_period_ms, .algorithm = (int64_t)algorithm};
   if (model_is_window(out))
-    return model_window_bounds(out);
-  bool made = model_limit_make(out, capacity, refill_tokens, refill_period_ms, 0);
+    return debt == 0 && model_window_bounds(out);
+  bool made = model_limit_make(out, capacity, refill_tokens, refill_period_ms, debt);
   out->algorithm = (int64_t)algorithm;
   return made;
 }
@@ -176,11 +179,10 @@ static void model_item_write(const model_item *item, bool charged, int64_t now_m
       (model_bucket){.stored = level < model_full(&item->limit), .limit = item->limit, .level = level, .at_ms = now_ms};
 }
 
-int model_decide(model_bucket *buckets, bool take, int64_t now_ms, const model_request *requests, size_t n,
-                 model_answer *decision, model_answer *each) {
+/* Makes items of requests, one a bucket, and reads them. @return how many */
+static size_t model_items(model_bucket *buckets, int64_t now_ms, const model_request *requests, size_t n,
+                          model_item *items, size_t *item_of) {
   static model_log logs[SPILE_REQUESTS_MAX]; /* too large for a stack */
-  model_item items[SPILE_REQUESTS_MAX];
-  size_t item_of[SPILE_REQUESTS_MAX];
   size_t count = 0;
   for (size_t i = 0; i < n; i++) {
     model_bucket *bucket = &buckets[requests[i].bucket];
@@ -192,13 +194,29 @@ int model_decide(model_bucket *buckets, bool take, int64_t now_ms, const model_r
       items[count++] = (model_item){.bucket = bucket, .limit = requests[i].limit, .first = i};
     items[j].cost += requests[i].cost;
   }
+  for (size_t j = 0; j < count; j++) {
+    items[j].log = &logs[j];
+    model_item_read(&items[j], now_ms);
+  }
+  return count;
+}
 
+static void model_each(const model_answer *answers, const size_t *item_of, size_t n, model_answer *each) {
+  for (size_t i = 0; i < n; i++) {
+    each[i] = answers[item_of[i]];
+    each[i].index = i;
+  }
+}
+
+int model_decide(model_bucket *buckets, bool take, int64_t now_ms, const model_request *requests, size_t n,
+                 model_answer *decision, model_answer *each) {
+  model_item items[SPILE_REQUESTS_MAX];
+  size_t item_of[SPILE_REQUESTS_MAX];
+  size_t count = model_items(buckets, now_ms, requests, n, items, item_of);
   bool all_fit = true;
   bool any_never = false;
   for (size_t j = 0; j < count; j++) {
-    model_item *item = &items[j];
-    item->log = &logs[j];
-    model_item_read(item, now_ms);
+    const model_item *item = &items[j];
     all_fit = all_fit && model_item_fits(item, now_ms);
     any_never = any_never || item->cost > item->limit.capacity;
   }
@@ -212,10 +230,7 @@ int model_decide(model_bucket *buckets, bool take, int64_t now_ms, const model_r
       *decision = answers[j];
   }
   decision->delay_ms = decision->outcome == SPILE_ALLOWED ? delay_ms : 0;
-  for (size_t i = 0; i < n; i++) {
-    each[i] = answers[item_of[i]];
-    each[i].index = i;
-  }
+  model_each(answers, item_of, n, each);
 
   for (size_t j = 0; j < count && take && !any_never; j++) {
     if (items[j].cost == 0)
@@ -223,5 +238,136 @@ int model_decide(model_bucket *buckets, bool take, int64_t now_ms, const model_r
     if (all_fit || items[j].moved)
       model_item_write(&items[j], all_fit, now_ms);
   }
+  return decision->outcome;
+}
+
+/* ---- Charge and refund ---- */
+
+/* Charges an item's level. @return the whole tokens that were not charged, rounded up */
+static int64_t model_level_charge(model_item *item) {
+  model_int wanted = item->level - item->cost * item->limit.period_ms;
+  model_int deepest = -(model_int)item->limit.debt * item->limit.period_ms;
+  model_int level = wanted > deepest ? wanted : deepest;
+  if (level > item->level)
+    level = item->level;
+  item->level = level;
+  return (int64_t)model_ceil(level - wanted, item->limit.period_ms);
+}
+
+/* Charges a window one cost after the other that is as large as it can be. @return the tokens that were not charged */
+static int64_t model_window_charge(model_item *item, int64_t now_ms) {
+  model_int wanted = item->cost;
+  model_int low = 0;
+  model_int high = wanted + 1;
+  while (high - low > 1) {
+    item->cost = low + (high - low) / 2;
+    if (model_window_fits(item, now_ms))
+      low = item->cost;
+    else
+      high = item->cost;
+  }
+  item->cost = low;
+  return (int64_t)(wanted - low);
+}
+
+/* Settles one item, and writes it where that changes something. */
+static void model_item_settle(model_item *item, bool refund, int64_t now_ms, model_answer *out) {
+  const model_int paid = item->cost;
+  bool window = model_is_window(&item->limit);
+  bool changed = false;
+  int64_t uncharged = 0;
+  if (window && refund) {
+    changed = model_window_refund(item, now_ms);
+    item->cost = 0;
+  } else if (window) {
+    uncharged = model_window_charge(item, now_ms);
+    changed = item->cost > 0;
+  } else {
+    model_int before = item->level;
+    if (refund)
+      item->level += paid * item->limit.period_ms;
+    else
+      uncharged = model_level_charge(item);
+    if (item->level > model_full(&item->limit))
+      item->level = model_full(&item->limit);
+    changed = item->level != before;
+    item->cost = 0;
+  }
+  bool charged = window && item->cost > 0;
+  model_item_answer(item, charged, now_ms, out);
+  out->outcome = SPILE_ALLOWED;
+  out->retry_after_ms = out->delay_ms = 0;
+  out->uncharged = uncharged;
+  if (paid > 0 && (changed || item->moved))
+    model_item_write(item, charged, now_ms);
+}
+
+void model_settle(model_bucket *buckets, bool refund, int64_t now_ms, const model_request *requests, size_t n,
+                  model_answer *decision, model_answer *each) {
+  model_item items[SPILE_REQUESTS_MAX];
+  size_t item_of[SPILE_REQUESTS_MAX];
+  size_t count = model_items(buckets, now_ms, requests, n, items, item_of);
+  model_answer answers[SPILE_REQUESTS_MAX];
+  int64_t uncharged = 0;
+  for (size_t j = 0; j < count; j++) {
+    model_item_settle(&items[j], refund, now_ms, &answers[j]);
+    uncharged = answers[j].uncharged > uncharged ? answers[j].uncharged : uncharged;
+    if (j == 0 || model_decides(&answers[j], decision))
+      *decision = answers[j];
+  }
+  decision->uncharged = uncharged;
+  model_each(answers, item_of, n, each);
+}
+
+/* ---- Take up to ---- */
+
+/* Writes what must not wait. */
+static void model_items_correct(model_bucket *buckets, int64_t now_ms, const model_request *requests, size_t n) {
+  model_item items[SPILE_REQUESTS_MAX];
+  size_t item_of[SPILE_REQUESTS_MAX];
+  size_t count = model_items(buckets, now_ms, requests, n, items, item_of);
+  for (size_t j = 0; j < count; j++) {
+    if (items[j].moved)
+      model_item_write(&items[j], false, now_ms);
+  }
+}
+
+int model_take_up_to(model_bucket *buckets, int64_t now_ms, const model_request *requests, size_t n, int64_t most,
+                     model_answer *decision, model_answer *each) {
+  model_request tries[SPILE_REQUESTS_MAX];
+  bool never = false;
+  for (size_t i = 0; i < n; i++) {
+    tries[i] = requests[i];
+    never = never || requests[i].cost > requests[i].limit.capacity;
+    most = most < requests[i].limit.capacity ? most : requests[i].limit.capacity;
+  }
+  /* The largest cost that a peek allows, for all of them at once. */
+  int64_t low = requests[0].cost - 1;
+  int64_t high = most + 1;
+  while (high - low > 1 && !never) {
+    int64_t middle = low + (high - low) / 2;
+    for (size_t i = 0; i < n; i++)
+      tries[i].cost = middle;
+    if (model_decide(buckets, false, now_ms, tries, n, decision, each) == SPILE_ALLOWED)
+      low = middle;
+    else
+      high = middle;
+  }
+  if (!never && low >= requests[0].cost) {
+    for (size_t i = 0; i < n; i++)
+      tries[i].cost = low;
+    (void)model_decide(buckets, true, now_ms, tries, n, decision, each);
+    decision->granted = low;
+    for (size_t i = 0; i < n; i++)
+      each[i].granted = low;
+    /* A grant of nothing is no denial, but corrects what one would. */
+    if (low > 0 || most == 0)
+      return decision->outcome;
+    model_items_correct(buckets, now_ms, requests, n);
+    return decision->outcome;
+  }
+  (void)model_decide(buckets, !never, now_ms, requests, n, decision, each);
+  if (!never && requests[0].cost == 0 && most > 0)
+    model_items_correct(buckets, now_ms, requests, n);
   return decision->outcome;
 }

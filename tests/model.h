@@ -55,6 +55,8 @@ typedef struct model_answer {
   int64_t retry_after_ms;
   int64_t reset_after_ms;
   int64_t delay_ms;
+  int64_t granted;
+  int64_t uncharged;
 } model_answer;
 
 /* Reduces to lowest terms. @return false when the numbers leave the bounds that every store keeps */
@@ -63,7 +65,7 @@ bool model_limit_make(model_limit *out, int64_t capacity, int64_t refill_tokens,
 
 /* The same for an algorithm; of a window the period is its length, and the tokens do not matter. */
 bool model_limit_of(model_limit *out, spile_algorithm algorithm, int64_t capacity, int64_t refill_tokens,
-                    int64_t refill_period_ms);
+                    int64_t refill_period_ms, int64_t debt);
 
 /* Frees what a bucket keeps. */
 void model_bucket_finish(model_bucket *bucket);
@@ -78,6 +80,17 @@ int64_t model_full_time_ms(const model_limit *limit);
  */
 int model_decide(model_bucket *buckets, bool take, int64_t now_ms, const model_request *requests, size_t n,
                  model_answer *decision, model_answer *each);
+
+/*
+ * Charges or refunds requests, whatever they have, and writes what that changes.
+ * @param decision  out, as each: what is left afterwards; `outcome` is SPILE_ALLOWED
+ */
+void model_settle(model_bucket *buckets, bool refund, int64_t now_ms, const model_request *requests, size_t n,
+                  model_answer *decision, model_answer *each);
+
+/* Takes from buckets of which none is named twice: from each the same, the least (their cost) to the most. */
+int model_take_up_to(model_bucket *buckets, int64_t now_ms, const model_request *requests, size_t n, int64_t most,
+                     model_answer *decision, model_answer *each);
 
 /* ---- What the two halves of the model share (model.c, model_window.c) ---- */
 
@@ -101,5 +114,7 @@ void model_window_read(model_item *item, int64_t now_ms);
 bool model_window_fits(const model_item *item, int64_t now_ms);
 void model_window_answer(const model_item *item, bool charged, int64_t now_ms, model_answer *out);
 void model_window_write(const model_item *item, bool charged, int64_t now_ms);
+/* Gives the newest `cost` tokens back to the log of the item, of those that a refund concerns. @return whether any */
+bool model_window_refund(model_item *item, int64_t now_ms);
 
 #endif

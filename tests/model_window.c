@@ -242,3 +242,21 @@ void model_window_write(const model_item *item, bool charged, int64_t now_ms) {
   bucket->stored = after.log->n > 0;
   bucket->limit = item->limit;
 }
+
+bool model_window_refund(model_item *item, int64_t now_ms) {
+  model_log *log = item->log;
+  bool is_log = item->limit.algorithm == SPILE_SLIDING_LOG;
+  int64_t from_ms = is_log ? INT64_MIN : window_of(&item->limit, decided_at(log, now_ms));
+  model_int left = item->cost;
+  bool any = false;
+  while (log->n > 0 && left > 0 && log->events[log->n - 1].at_ms >= from_ms) {
+    int64_t *tokens = &log->events[log->n - 1].tokens;
+    int64_t taken = *tokens < left ? *tokens : (int64_t)left;
+    *tokens -= taken;
+    left -= taken;
+    any = true;
+    if (*tokens == 0)
+      log->n--;
+  }
+  return any;
+}

@@ -74,7 +74,8 @@ static int64_t capacity_max(int64_t refill, int64_t period_ms) {
   return max < 1 ? 0 : (int64_t)max;
 }
 
-static void numbers_make(steps *s, int64_t numbers[3]) {
+/* In numbers: capacity, tokens, period, debt. */
+static void numbers_make(steps *s, int64_t numbers[4]) {
   static const int64_t usual_ms[] = {1, 1000, 60000, 3600000, 86400000, TEN_YEARS_MS};
   int64_t usual = usual_ms[random_below(s, 6)];
   int64_t *capacity = &numbers[0];
@@ -117,14 +118,28 @@ static void numbers_make(steps *s, int64_t numbers[3]) {
     *capacity = random_magnitude(s, EXACT_MAX);
     break;
   }
+  numbers[3] = 0;
+  if (*capacity < 2)
+    return;
+  switch (random_below(s, 4)) {
+  case 0: /* within what the capacity was, so that both together reach its bound */
+    numbers[3] = random_below(s, *capacity);
+    *capacity -= numbers[3];
+    break;
+  case 1:
+    numbers[3] = 1 + random_below(s, 20);
+    break;
+  default:
+    break;
+  }
 }
 
 /* A window: capacity and length. */
-static void window_make(steps *s, spile_algorithm algorithm, int64_t numbers[3]) {
+static void window_make(steps *s, spile_algorithm algorithm, int64_t numbers[4]) {
   static const int64_t usual_ms[] = {1, 1000, 60000, 3600000, 86400000, TEN_YEARS_MS};
   int64_t *capacity = &numbers[0];
   int64_t *window_ms = &numbers[2];
-  numbers[1] = 0;
+  numbers[1] = numbers[3] = 0;
   switch (random_below(s, 4)) {
   case 0: /* everyday */
     *capacity = 1 + random_below(s, 100);
@@ -150,11 +165,12 @@ static void window_make(steps *s, spile_algorithm algorithm, int64_t numbers[3])
 }
 
 /* What somebody might make of a limit that is in use. */
-static void numbers_vary(steps *s, const model_limit *from, int64_t numbers[3]) {
+static void numbers_vary(steps *s, const model_limit *from, int64_t numbers[4]) {
   numbers[0] = from->capacity;
   numbers[1] = from->refill;
   numbers[2] = from->period_ms;
-  switch (random_below(s, 6)) {
+  numbers[3] = from->debt;
+  switch (random_below(s, 8)) {
   case 0:
     numbers[0] = 1 + random_below(s, from->capacity);
     break;
@@ -170,6 +186,12 @@ static void numbers_vary(steps *s, const model_limit *from, int64_t numbers[3]) 
     break;
   case 4:
     numbers[1] += 1 + random_below(s, numbers[1]);
+    break;
+  case 5:
+    numbers[3] = random_below(s, from->debt + 1);
+    break;
+  case 6:
+    numbers[3] += random_magnitude(s, 1000);
     break;
   default:
     numbers[2] = random_magnitude(s, TEN_YEARS_MS);
@@ -187,7 +209,7 @@ static void variant_make(steps *s, size_t name, size_t i) {
                           {"a", SPILE_SLIDING_WINDOW},     {"POST /b", SPILE_SLIDING_LOG}};
   spile_algorithm algorithm = names[name].algorithm;
   variant *v = &s->variants[name][i];
-  int64_t numbers[3];
+  int64_t numbers[4];
   do {
     if (i > 0 && random_below(s, 3) > 0)
       numbers_vary(s, &s->variants[name][0].model, numbers);
@@ -196,8 +218,8 @@ static void variant_make(steps *s, size_t name, size_t i) {
     else
       numbers_make(s, numbers);
     if (algorithm >= SPILE_FIXED_WINDOW)
-      numbers[1] = 0;
-  } while (!model_limit_of(&v->model, algorithm, numbers[0], numbers[1], numbers[2]));
+      numbers[1] = numbers[3] = 0;
+  } while (!model_limit_of(&v->model, algorithm, numbers[0], numbers[1], numbers[2], numbers[3]));
   spile_limit_unref(v->limit);
   spile_limit_def def = SPILE_LIMIT_DEF_INIT;
   def.name = names[name].name;
@@ -205,13 +227,15 @@ static void variant_make(steps *s, size_t name, size_t i) {
   def.capacity = numbers[0];
   def.refill_tokens = numbers[1];
   def.refill_period_ms = numbers[2];
+  def.debt = numbers[3];
   spile_error error = {0};
   if (spile_limit_create(&v->limit, &def, &error) == SPILE_OK)
     return;
   s->result->differences++;
   (void)snprintf(s->result->difference, sizeof(s->result->difference),
-                 "seed %" PRIu64 " step %" PRIu64 ": limit %" PRId64 " %" PRId64 "/%" PRId64 " refused: %s", s->seed,
-                 s->result->compared, numbers[0], numbers[1], numbers[2], error.message);
+                 "seed %" PRIu64 " step %" PRIu64 ": limit %" PRId64 " %" PRId64 "/%" PRId64 " debt %" PRId64
+                 " refused: %s",
+                 s->seed, s->result->compared, numbers[0], numbers[1], numbers[2], numbers[3], error.message);
 }
 
 /* ---- Time ---- */
@@ -334,55 +358,131 @@ static void requests_make(steps *s) {
   }
 }
 
+/* Whether no bucket is named twice. */
+static bool buckets_differ(const steps *s) {
+  for (size_t i = 1; i < s->n; i++) {
+    for (size_t j = 0; j < i; j++) {
+      if (s->numbers[i] == s->numbers[j])
+        return false;
+    }
+  }
+  return true;
+}
+
+static void cost_set(steps *s, size_t i, int64_t cost) {
+  s->model[i].cost = s->requests[i].cost = cost;
+}
+
+/* Makes the costs of the requests such as the verb may have. */
+static spile_verb verb_make(steps *s) {
+  switch (random_below(s, 10)) {
+  case 0:
+    return SPILE_VERB_PEEK;
+  case 1: /* to the deepest debt, and past it */
+    for (size_t i = 0; i < s->n; i++) {
+      const model_limit *limit = &s->model[i].limit;
+      if (random_below(s, 3) == 0)
+        cost_set(s, i, limit->debt + random_below(s, 3) + (random_below(s, 2) != 0 ? limit->capacity : 0));
+      else if (s->n > 1 && s->model[i].cost > EXACT_MAX)
+        cost_set(s, i, EXACT_MAX); /* a sum of several that is too large is cut */
+    }
+    return SPILE_VERB_CHARGE;
+  case 2:
+    return SPILE_VERB_REFUND;
+  case 3: {
+    if (!buckets_differ(s))
+      return SPILE_VERB_TAKE;
+    int64_t least = s->model[random_below(s, (int64_t)s->n)].cost;
+    for (size_t i = 0; i < s->n; i++)
+      cost_set(s, i, least);
+    return SPILE_VERB_TAKE_UP_TO;
+  }
+  default:
+    return SPILE_VERB_TAKE;
+  }
+}
+
+/* The most of a take up to, of which the least is made. */
+static int64_t most_make(steps *s) {
+  int64_t least = s->model[0].cost;
+  int64_t more = random_below(s, 4) == 0 ? INT64_MAX : random_magnitude(s, s->model[0].limit.capacity + 1) - 1;
+  return more > INT64_MAX - least ? INT64_MAX : least + more;
+}
+
 /* ---- Comparing ---- */
+
+/* The word of a verb. */
+static const char *verb_name(spile_verb verb) {
+  static const char *const names[] = {
+      [SPILE_VERB_TAKE] = "take",
+      [SPILE_VERB_PEEK] = "peek",
+      [SPILE_VERB_CHARGE] = "charge",
+      [SPILE_VERB_REFUND] = "refund",
+      [SPILE_VERB_TAKE_UP_TO] = "take up to",
+  };
+  return names[verb];
+}
 
 static bool same_answer(int outcome, const spile_decision *got, const model_answer *want) {
   return outcome == want->outcome && got->outcome == want->outcome && got->index == want->index &&
          got->remaining == want->remaining && got->retry_after_ms == want->retry_after_ms &&
          got->reset_after_ms == want->reset_after_ms && got->delay_ms == want->delay_ms &&
-         got->decided_by == SPILE_BY_STORE;
+         got->granted == want->granted && got->uncharged == want->uncharged && got->decided_by == SPILE_BY_STORE;
 }
 
-static void difference_note(steps *s, bool take, size_t i, int result, const spile_decision *got,
+static void difference_note(steps *s, spile_verb verb, size_t i, int result, const spile_decision *got,
                             const model_answer *want) {
   if (s->result->differences++ > 0)
     return;
   const model_request *request = &s->model[want->index];
   (void)snprintf(s->result->difference, sizeof(s->result->difference),
                  "SPILE_SEED=%" PRIu64 " %s step %" PRIu64 ": %s of %zu at %" PRId64 ", %s %zu, algorithm %" PRId64
-                 " limit %" PRId64 " %" PRId64 "/%" PRId64 " cost %" PRId64 ": got %s (%d) index %u remaining %" PRId64
-                 " retry %" PRId64 " reset %" PRId64 " delay %" PRId64 ", model %s index %zu remaining %" PRId64
-                 " retry %" PRId64 " reset %" PRId64 " delay %" PRId64 "; %.80s",
-                 s->seed, s->subject->name, s->result->compared, take ? "take" : "peek", s->n, s->now_ms,
+                 " limit %" PRId64 " %" PRId64 "/%" PRId64 " debt %" PRId64 " cost %" PRId64
+                 ": got %s (%d) index %u remaining %" PRId64 " retry %" PRId64 " reset %" PRId64 " delay %" PRId64
+                 " granted %" PRId64 " uncharged %" PRId64 ", model %s index %zu remaining %" PRId64 " retry %" PRId64
+                 " reset %" PRId64 " delay %" PRId64 " granted %" PRId64 " uncharged %" PRId64 "; %.80s",
+                 s->seed, s->subject->name, s->result->compared, verb_name(verb), s->n, s->now_ms,
                  i == s->n ? "decision by" : "request", want->index, request->limit.algorithm, request->limit.capacity,
-                 request->limit.refill, request->limit.period_ms, request->cost, spile_outcome_name(got->outcome),
-                 result, got->index, got->remaining, got->retry_after_ms, got->reset_after_ms, got->delay_ms,
-                 spile_outcome_name(want->outcome), want->index, want->remaining, want->retry_after_ms,
-                 want->reset_after_ms, want->delay_ms, got->detail);
+                 request->limit.refill, request->limit.period_ms, request->limit.debt, request->cost,
+                 spile_outcome_name(got->outcome), result, got->index, got->remaining, got->retry_after_ms,
+                 got->reset_after_ms, got->delay_ms, got->granted, got->uncharged, spile_outcome_name(want->outcome),
+                 want->index, want->remaining, want->retry_after_ms, want->reset_after_ms, want->delay_ms,
+                 want->granted, want->uncharged, got->detail);
 }
 
 /* Asks both and compares everything they say. */
-static void step_compare(steps *s, bool take, model_answer *want) {
+static void step_compare(steps *s, spile_verb verb, model_answer *want) {
+  int64_t most = verb == SPILE_VERB_TAKE_UP_TO ? most_make(s) : 0;
   bool changed = false;
   for (size_t i = 0; i < s->n; i++) {
     const model_bucket *bucket = &s->buckets[s->model[i].bucket];
     changed = changed || (bucket->stored && memcmp(&bucket->limit, &s->model[i].limit, sizeof(bucket->limit)) != 0);
   }
   model_answer want_each[SPILE_REQUESTS_MAX];
-  (void)model_decide(s->buckets, take, s->now_ms, s->model, s->n, want, want_each);
+  if (verb == SPILE_VERB_CHARGE || verb == SPILE_VERB_REFUND)
+    model_settle(s->buckets, verb == SPILE_VERB_REFUND, s->now_ms, s->model, s->n, want, want_each);
+  else if (verb == SPILE_VERB_TAKE_UP_TO)
+    (void)model_take_up_to(s->buckets, s->now_ms, s->model, s->n, most, want, want_each);
+  else
+    (void)model_decide(s->buckets, verb == SPILE_VERB_TAKE, s->now_ms, s->model, s->n, want, want_each);
   spile_decision got;
   spile_decision got_each[SPILE_REQUESTS_MAX];
-  int result = s->subject->decide(s->subject->self, take, s->now_ms, s->requests, s->numbers, s->n, &got, got_each);
+  int result =
+      s->subject->decide(s->subject->self, verb, most, s->now_ms, s->requests, s->numbers, s->n, &got, got_each);
   if (!same_answer(result, &got, want) || got.capacity != s->model[want->index].limit.capacity)
-    difference_note(s, take, s->n, result, &got, want);
+    difference_note(s, verb, s->n, result, &got, want);
   for (size_t i = 0; i < s->n; i++) {
     if (!same_answer(got_each[i].outcome, &got_each[i], &want_each[i]))
-      difference_note(s, take, i, result, &got_each[i], &want_each[i]);
+      difference_note(s, verb, i, result, &got_each[i], &want_each[i]);
   }
   s->result->compared++;
   s->result->denied += want->outcome == SPILE_DENIED;
   s->result->never += want->outcome == SPILE_NEVER;
   s->result->changed += changed;
+  s->result->charges += verb == SPILE_VERB_CHARGE;
+  s->result->uncharged += want->uncharged > 0;
+  s->result->refunds += verb == SPILE_VERB_REFUND;
+  s->result->granted += want->granted > 0;
 }
 
 /*
@@ -400,10 +500,10 @@ static void promise_check(steps *s, int64_t retry_ms) {
     return;
   model_answer then;
   s->now_ms = asked_ms + retry_ms - 1;
-  step_compare(s, false, &then);
+  step_compare(s, SPILE_VERB_PEEK, &then);
   bool kept = then.outcome == SPILE_DENIED && then.retry_after_ms == 1;
   s->now_ms = asked_ms + retry_ms;
-  step_compare(s, false, &then);
+  step_compare(s, SPILE_VERB_PEEK, &then);
   kept = kept && then.outcome == SPILE_ALLOWED;
   s->result->promises++;
   if (!kept && s->result->differences++ == 0)
@@ -442,9 +542,9 @@ void steps_run(const steps_subject *subject, uint64_t seed, uint64_t count, step
       requests_make(s);
     time_move(s);
     requests_make(s);
-    bool take = random_below(s, 10) > 0;
+    spile_verb verb = verb_make(s);
     model_answer answer;
-    step_compare(s, take, &answer);
+    step_compare(s, verb, &answer);
     int64_t full_ms = model_full_time_ms(&s->model[answer.index].limit);
     if (random_below(s, 3) == 0)
       hint_add(s, s->now_ms + answer.reset_after_ms);
@@ -453,7 +553,7 @@ void steps_run(const steps_subject *subject, uint64_t seed, uint64_t count, step
     if (answer.outcome != SPILE_DENIED)
       continue;
     hint_add(s, s->now_ms + answer.retry_after_ms);
-    if (take && random_below(s, 3) == 0)
+    if (verb != SPILE_VERB_PEEK && random_below(s, 3) == 0)
       promise_check(s, answer.retry_after_ms);
   }
   for (size_t name = 0; name < STEPS_NAMES; name++) {

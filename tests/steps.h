@@ -14,9 +14,12 @@
 /* What is compared with the model. */
 typedef struct steps_subject {
   const char *name;
-  /* Decides at now_ms; buckets[i] numbers the bucket of requests[i], for a subject that has no use for keys. */
-  int (*decide)(void *self, bool take, int64_t now_ms, const spile_request *requests, const size_t *buckets, size_t n,
-                spile_decision *decision, spile_decision *each);
+  /*
+   * Decides at now_ms; buckets[i] numbers the bucket of requests[i], for a subject that has no use for keys. In a take
+   * up to `most` every request costs the least, and no bucket is named twice.
+   */
+  int (*decide)(void *self, spile_verb verb, int64_t most, int64_t now_ms, const spile_request *requests,
+                const size_t *buckets, size_t n, spile_decision *decision, spile_decision *each);
   void *self;
 } steps_subject;
 
@@ -24,8 +27,12 @@ typedef struct steps_result {
   uint64_t compared; /* decisions; of these: */
   uint64_t denied;
   uint64_t never;
-  uint64_t changed;  /* found a bucket that was written under other numbers */
-  uint64_t promises; /* waits that were asked again at their end and 1 ms before */
+  uint64_t changed;   /* found a bucket that was written under other numbers */
+  uint64_t promises;  /* waits that were asked again at their end and 1 ms before */
+  uint64_t charges;   /* of these: */
+  uint64_t uncharged; /* not charged in full */
+  uint64_t refunds;
+  uint64_t granted; /* takes up to that were allowed */
   uint64_t differences;
   char difference[512]; /* the first one, with what reproduces it */
 } steps_result;

@@ -44,15 +44,18 @@ static void expect_agreement(const steps_subject *subject, uint64_t steps) {
   uint64_t seed = number_from_env("SPILE_SEED", 20240229);
   steps_run(subject, seed, number_from_env("SPILE_STEPS", steps), &result);
   printf("differential: %s: %" PRIu64 " steps, %" PRIu64 " differences (SPILE_SEED=%" PRIu64 "; %" PRIu64
-         " denied, %" PRIu64 " never, %" PRIu64 " in buckets of other numbers, %" PRIu64 " promises kept)\n",
+         " denied, %" PRIu64 " never, %" PRIu64 " in buckets of other numbers, %" PRIu64 " promises kept, %" PRIu64
+         " charges, %" PRIu64 " not in full, %" PRIu64 " refunds, %" PRIu64 " granted up to)\n",
          subject->name, result.compared, result.differences, seed, result.denied, result.never, result.changed,
-         result.promises);
+         result.promises, result.charges, result.uncharged, result.refunds, result.granted);
   (void)fflush(stdout);
   cr_assert(result.differences == 0, "%s", result.difference);
   /* The steps go where the faults are: no kind of answer is rare. */
   cr_assert(result.denied > result.compared / 10 && result.never > result.compared / 100);
   cr_assert(result.compared - result.denied - result.never > result.compared / 10);
   cr_assert(result.changed > result.compared / 20 && result.promises > result.compared / 50);
+  cr_assert(result.charges > result.compared / 20 && result.uncharged > result.compared / 50);
+  cr_assert(result.refunds > result.compared / 20 && result.granted > result.compared / 50);
 }
 
 /* ---- The core over a plain array ---- */
@@ -64,7 +67,9 @@ typedef struct core_subject {
   bool denial_writes;
   bool all_or_nothing;
   bool peek_writes;
-  bool clock_held; /* decides at the latest time ever seen */
+  bool grants_scarcest;
+  bool refunds_stay; /* what a refund leaves is written only where something is left */
+  bool clock_held;   /* decides at the latest time ever seen */
   int64_t latest_ms;
   bool stored[STEPS_BUCKETS];
 } core_subject;
@@ -73,24 +78,77 @@ typedef struct core_subject {
 static spile__state core_states[STEPS_BUCKETS];
 
 static core_subject core_sound(void) {
-  core_subject core = {.denial_writes = true, .all_or_nothing = true};
+  core_subject core = {.denial_writes = true, .all_or_nothing = true, .grants_scarcest = true};
   for (int i = 1; i <= ALGORITHMS; i++)
     core.algorithms[i] = *spile__algorithm_get((spile_algorithm)i);
   return core;
 }
 
-static void core_write(core_subject *core, size_t bucket, const spile_item *item, int64_t cost, int64_t now_ms) {
+static void core_write(core_subject *core, size_t bucket, const spile_item *item, const spile_reading *reading,
+                       int64_t now_ms) {
   const spile__algorithm *algorithm = &core->algorithms[item->spec->algorithm];
-  spile_reading reading = item->reading;
-  if (cost > 0)
-    algorithm->charge(&item->spec->shape, &reading, cost);
   spile__state *state = &core_states[bucket];
   core->stored[bucket] =
-      algorithm->state(&item->spec->shape, &reading, now_ms, core->stored[bucket] ? state : NULL, state);
+      algorithm->state(&item->spec->shape, reading, now_ms, core->stored[bucket] ? state : NULL, state);
 }
 
-static int core_decide(void *self, bool take, int64_t now_ms, const spile_request *requests, const size_t *buckets,
-                       size_t n, spile_decision *decision, spile_decision *each) {
+/* Charges, or gives back, what the call asks of an item. @return what could not be charged */
+static int64_t core_settle(const core_subject *core, const spile_call *call, const spile_item *item,
+                           spile_reading *after) {
+  const spile__algorithm *algorithm = &core->algorithms[item->spec->algorithm];
+  const spile_shape *shape = &item->spec->shape;
+  if (call->verb == SPILE_VERB_REFUND) {
+    algorithm->refund(shape, after, item->cost);
+    return 0;
+  }
+  if (algorithm->force != NULL)
+    return algorithm->force(shape, after, item->cost);
+  int64_t room = algorithm->room(shape, after);
+  int64_t tokens = item->cost < room ? item->cost : room;
+  algorithm->charge(shape, after, tokens);
+  return item->cost - tokens;
+}
+
+static int64_t core_granted(const core_subject *core, const spile_call *call) {
+  int64_t granted = call->most;
+  for (size_t j = 0; j < call->n; j++) {
+    const spile_spec *spec = call->items[j].spec;
+    int64_t room = core->algorithms[spec->algorithm].room(&spec->shape, &call->items[j].reading);
+    if (room < granted && (core->grants_scarcest || j == 0))
+      granted = room;
+  }
+  return granted;
+}
+
+/* The decision of the call, from those of its items. */
+static int core_strictest(const spile_call *call, const size_t *firsts, const spile_decision *each, bool charged,
+                          spile_decision *decision) {
+  bool settled = call->verb == SPILE_VERB_CHARGE || call->verb == SPILE_VERB_REFUND;
+  if (!settled && !(charged && call->verb == SPILE_VERB_TAKE_UP_TO)) {
+    int outcome = spile__decide(call->items, call->n, charged, decision, NULL);
+    decision->index = (uint32_t)firsts[decision->index];
+    return outcome;
+  }
+  *decision = each[firsts[0]];
+  for (size_t j = 1; j < call->n; j++) {
+    const spile_decision *own = &each[firsts[j]];
+    int64_t uncharged = own->uncharged > decision->uncharged ? own->uncharged : decision->uncharged;
+    int64_t delay_ms = own->delay_ms > decision->delay_ms ? own->delay_ms : decision->delay_ms;
+    if (own->remaining < decision->remaining ||
+        (own->remaining == decision->remaining && own->reset_after_ms > decision->reset_after_ms))
+      *decision = *own;
+    decision->uncharged = uncharged;
+    decision->delay_ms = delay_ms;
+  }
+  size_t deciding = 0;
+  while (firsts[deciding] != decision->index)
+    deciding++;
+  decision->capacity = call->items[deciding].spec->shape.capacity;
+  return SPILE_ALLOWED;
+}
+
+static int core_decide(void *self, spile_verb verb, int64_t most, int64_t now_ms, const spile_request *requests,
+                       const size_t *buckets, size_t n, spile_decision *decision, spile_decision *each) {
   core_subject *core = self;
   core->latest_ms = now_ms > core->latest_ms ? now_ms : core->latest_ms;
   if (core->clock_held)
@@ -99,60 +157,86 @@ static int core_decide(void *self, bool take, int64_t now_ms, const spile_reques
   spile_item items[SPILE_REQUESTS_MAX] = {{0}};
   size_t firsts[SPILE_REQUESTS_MAX] = {0};
   size_t item_of[SPILE_REQUESTS_MAX];
-  size_t count = 0;
+  spile_call call = {.verb = verb, .items = items, .most = most};
+  bool settles = verb == SPILE_VERB_CHARGE || verb == SPILE_VERB_REFUND;
+  bool never = false;
   for (size_t i = 0; i < n; i++) {
+    const spile_spec *spec = spile_limit_spec(requests[i].limit);
     size_t j = 0;
-    while (j < count && buckets[firsts[j]] != buckets[i])
+    while (j < call.n && buckets[firsts[j]] != buckets[i])
       j++;
     item_of[i] = j;
-    if (j == count) {
-      firsts[count] = i;
-      items[count++] = (spile_item){.spec = spile_limit_spec(requests[i].limit)};
+    if (j == call.n) {
+      firsts[call.n] = i;
+      items[call.n++] = (spile_item){.spec = spec};
     }
     items[j].cost = spile__add_saturate(items[j].cost, requests[i].cost);
+    never = never || (!settles && items[j].cost > spec->shape.capacity);
+    call.most = spec->shape.capacity < call.most ? spec->shape.capacity : call.most;
+  }
+  if (never) {
+    call.verb = SPILE_VERB_PEEK;
+    call.most = 0;
   }
 
   bool moved[SPILE_REQUESTS_MAX];
   bool fit[SPILE_REQUESTS_MAX];
-  bool never = false;
   bool all_fit = true;
-  for (size_t j = 0; j < count; j++) {
+  for (size_t j = 0; j < call.n; j++) {
     size_t bucket = buckets[firsts[j]];
     const spile_shape *shape = &items[j].spec->shape;
     const spile__algorithm *algorithm = &core->algorithms[items[j].spec->algorithm];
-    moved[j] = algorithm->read(shape, core->stored[bucket] ? &core_states[bucket] : NULL, now_ms, items[j].cost,
-                               &items[j].reading);
-    bool fits = items[j].cost <= shape->capacity;
-    never = never || !fits;
-    fit[j] = fits && algorithm->fits(shape, &items[j].reading, items[j].cost);
+    moved[j] = algorithm->read(shape, core->stored[bucket] ? &core_states[bucket] : NULL, now_ms,
+                               spile__cost_read(call.verb, items[j].cost), &items[j].reading);
+    fit[j] = items[j].cost <= shape->capacity && algorithm->fits(shape, &items[j].reading, items[j].cost);
     all_fit = all_fit && fit[j];
   }
-  bool charged = take && all_fit;
-  for (size_t j = 0; j < count; j++) {
-    bool writes = (take && !never && items[j].cost > 0) || core->peek_writes;
-    if (!writes)
-      continue;
-    if (charged || (!core->all_or_nothing && take && fit[j]))
-      core_write(core, buckets[firsts[j]], &items[j], items[j].cost, now_ms);
-    else if (moved[j] && core->denial_writes)
-      core_write(core, buckets[firsts[j]], &items[j], 0, now_ms);
+  int64_t granted = core_granted(core, &call);
+  bool take = call.verb == SPILE_VERB_TAKE || call.verb == SPILE_VERB_TAKE_UP_TO;
+  int64_t uncharged[SPILE_REQUESTS_MAX] = {0};
+  for (size_t j = 0; j < call.n; j++) {
+    const spile__algorithm *algorithm = &core->algorithms[items[j].spec->algorithm];
+    const spile_shape *shape = &items[j].spec->shape;
+    spile_reading after = items[j].reading;
+    if (settles)
+      uncharged[j] = core_settle(core, &call, &items[j], &after);
+    else if (take && (all_fit || (!core->all_or_nothing && fit[j])))
+      algorithm->charge(shape, &after, verb == SPILE_VERB_TAKE ? items[j].cost : granted);
+    bool changed = memcmp(&after, &items[j].reading, sizeof(after)) != 0;
+    bool corrects = moved[j] && core->denial_writes;
+    if (core->refunds_stay && verb == SPILE_VERB_REFUND && after.values[0] == 0)
+      changed = corrects = false;
+    if ((spile__item_pays(&call, &items[j]) && (changed || corrects)) || (core->peek_writes && moved[j]))
+      core_write(core, buckets[firsts[j]], &items[j], &after, now_ms);
+    if (settles)
+      items[j].reading = after;
   }
 
-  int outcome = spile__decide(items, count, charged, decision, NULL);
-  decision->index = (uint32_t)firsts[decision->index];
-  for (size_t i = 0; i < n; i++) {
-    const spile_item *item = &items[item_of[i]];
+  /* What is told: settled items are read as they are afterwards. */
+  bool charged = take && all_fit;
+  for (size_t j = 0; j < call.n; j++) {
+    items[j].cost = settles ? 0 : charged && verb == SPILE_VERB_TAKE_UP_TO ? granted : items[j].cost;
     spile__verdict verdict;
-    core->algorithms[item->spec->algorithm].report(&item->spec->shape, &item->reading, item->cost, charged, &verdict);
-    each[i] = (spile_decision){.outcome = verdict.outcome,
-                               .decided_by = SPILE_BY_STORE,
-                               .index = (uint32_t)i,
-                               .remaining = verdict.remaining,
-                               .retry_after_ms = verdict.retry_after_ms,
-                               .reset_after_ms = verdict.reset_after_ms,
-                               .delay_ms = verdict.delay_ms};
+    core->algorithms[items[j].spec->algorithm].report(&items[j].spec->shape, &items[j].reading, items[j].cost, charged,
+                                                      &verdict);
+    if (settles) {
+      verdict.outcome = SPILE_ALLOWED;
+      verdict.retry_after_ms = verdict.delay_ms = 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+      if (item_of[i] == j)
+        each[i] = (spile_decision){.outcome = verdict.outcome,
+                                   .decided_by = SPILE_BY_STORE,
+                                   .index = (uint32_t)i,
+                                   .remaining = verdict.remaining,
+                                   .retry_after_ms = verdict.retry_after_ms,
+                                   .reset_after_ms = verdict.reset_after_ms,
+                                   .delay_ms = verdict.delay_ms,
+                                   .granted = charged && verb == SPILE_VERB_TAKE_UP_TO ? granted : 0,
+                                   .uncharged = uncharged[j]};
+    }
   }
-  return outcome;
+  return core_strictest(&call, firsts, each, charged, decision);
 }
 
 Test(differential, the_core_answers_as_the_model) {
@@ -168,18 +252,39 @@ typedef struct store_subject {
   spile_limiter *limiter;
 } store_subject;
 
-static int store_decide(void *self, bool take, int64_t now_ms, const spile_request *requests, const size_t *buckets,
-                        size_t n, spile_decision *decision, spile_decision *each) {
+static int store_decide(void *self, spile_verb verb, int64_t most, int64_t now_ms, const spile_request *requests,
+                        const size_t *buckets, size_t n, spile_decision *decision, spile_decision *each) {
   store_subject *store = self;
+  spile_limiter *limiter = store->limiter;
+  const spile_request *one = requests;
   (void)buckets;
   spile_fake_clock_set(store->clock, now_ms);
-  if (n > 1 && take)
-    return spile_take_all(store->limiter, requests, n, decision, each);
-  if (n > 1)
-    return spile_peek_all(store->limiter, requests, n, decision, each);
-  int outcome = (take ? spile_take : spile_peek)(store->limiter, requests->limit, requests->key, requests->key_len,
-                                                 requests->cost, decision);
-  each[0] = *decision;
+  each[0] = (spile_decision){0};
+  int outcome = SPILE_EINVAL;
+  switch (verb) {
+  case SPILE_VERB_TAKE:
+    outcome = n > 1 ? spile_take_all(limiter, requests, n, decision, each)
+                    : spile_take(limiter, one->limit, one->key, one->key_len, one->cost, decision);
+    break;
+  case SPILE_VERB_PEEK:
+    outcome = n > 1 ? spile_peek_all(limiter, requests, n, decision, each)
+                    : spile_peek(limiter, one->limit, one->key, one->key_len, one->cost, decision);
+    break;
+  case SPILE_VERB_CHARGE:
+    outcome = n > 1 ? spile_charge_all(limiter, requests, n, decision, each)
+                    : spile_charge(limiter, one->limit, one->key, one->key_len, one->cost, decision);
+    break;
+  case SPILE_VERB_REFUND:
+    outcome = n > 1 ? spile_refund_all(limiter, requests, n, decision, each)
+                    : spile_refund(limiter, one->limit, one->key, one->key_len, one->cost, decision);
+    break;
+  case SPILE_VERB_TAKE_UP_TO:
+    outcome = n > 1 ? spile_take_up_to_all(limiter, requests, n, one->cost, most, decision, each)
+                    : spile_take_up_to(limiter, one->limit, one->key, one->key_len, one->cost, most, decision);
+    break;
+  }
+  if (n == 1)
+    each[0] = *decision;
   return outcome;
 }
 
@@ -506,6 +611,113 @@ static bool bug_forgets_the_newest(const spile_shape *shape, const spile__state 
   return moved;
 }
 
+/* ---- in charge, refund and take up to ---- */
+
+/* A charge goes a token deeper than the debt. */
+static int64_t bug_charges_too_deep(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  spile_shape deeper = *shape;
+  deeper.debt++;
+  return spile__token_bucket.force(&deeper, reading, cost);
+}
+
+/* A part of a token that was not charged is not told. */
+static int64_t bug_uncharged_rounds_down(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  int64_t left = (shape->capacity + shape->debt) * shape->period_ms - reading->values[0];
+  int64_t uncharged = spile__token_bucket.force(shape, reading, cost);
+  return uncharged > 0 && left > 0 && left % shape->period_ms != 0 ? uncharged - 1 : uncharged;
+}
+
+/* A bucket that a clock which stepped back shows deeper than its debt is lifted to it by a charge. */
+static int64_t bug_charge_lifts(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  int64_t uncharged = spile__token_bucket.force(shape, reading, cost);
+  int64_t deepest = (shape->capacity + shape->debt) * shape->period_ms;
+  reading->values[0] = reading->values[0] > deepest ? deepest : reading->values[0];
+  return uncharged;
+}
+
+/* A charge without a debt is one of whole tokens, and leaves a part of one. */
+static int64_t bug_charges_whole_tokens(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  int64_t room = spile__token_bucket.room(shape, reading);
+  if (shape->debt > 0 || cost <= room)
+    return spile__token_bucket.force(shape, reading, cost);
+  spile__token_bucket.charge(shape, reading, room);
+  return cost - room;
+}
+
+/* A refund gives the part of a token that is left of the debt as well. */
+static void bug_refund_rounds_up(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  spile__token_bucket.refund(shape, reading, cost);
+  if (cost > 0 && reading->values[0] < shape->period_ms)
+    reading->values[0] = 0;
+}
+
+/* What is granted rounds up. */
+static int64_t bug_room_rounds_up(const spile_shape *shape, const spile_reading *reading) {
+  int64_t left = shape->capacity * shape->period_ms - reading->values[0];
+  return left <= 0 ? 0 : spile__div_ceil(left, shape->period_ms);
+}
+
+/* A debt deeper than the new limit's is kept. */
+static bool bug_keeps_the_old_debt(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t cost,
+                                   spile_reading *out) {
+  spile_shape deeper = *shape;
+  if (state != NULL && !spile__shape_equal(shape, &state->shape))
+    deeper.debt = state->shape.debt > shape->debt ? state->shape.debt : shape->debt;
+  return spile__token_bucket.read(&deeper, state, now_ms, cost, out);
+}
+
+/* A charge counts past the capacity. */
+static int64_t bug_window_counts_past_capacity(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  (void)shape;
+  reading->values[0] = spile__add_saturate(reading->values[0], cost);
+  return 0;
+}
+
+/* A refund takes a window below zero. */
+static void bug_window_below_zero(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  reading->values[0] -= cost < shape->capacity ? cost : shape->capacity;
+}
+
+/* A refund takes back from the window before as well. */
+static void bug_refunds_the_window_before(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  int64_t rest = cost - (cost < reading->values[1] ? cost : reading->values[1]);
+  spile__sliding_window.refund(shape, reading, cost);
+  reading->values[0] -= rest < reading->values[0] ? rest : reading->values[0];
+}
+
+/* What the window before gave is not in the way of a charge. */
+static int64_t bug_room_beside_the_window_before(const spile_shape *shape, const spile_reading *reading) {
+  return shape->capacity - reading->values[1];
+}
+
+/* A refund takes the oldest tokens back. */
+static bool bug_refunds_the_oldest(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
+                                   const spile__state *old, spile__state *out) {
+  if (reading->values[3] >= 0 || old == NULL)
+    return spile__sliding_log.state(shape, reading, now_ms, old, out);
+  spile_reading nothing = *reading;
+  nothing.values[3] = 0;
+  if (!spile__sliding_log.state(shape, &nothing, now_ms, old, out))
+    return false;
+  int64_t tokens = -reading->values[3];
+  size_t i = 0;
+  for (; i < out->n && tokens >= (out->log[i] & 1023); i++)
+    tokens -= out->log[i] & 1023;
+  memmove(out->log, out->log + i, (out->n - i) * sizeof(out->log[0]));
+  out->n -= i;
+  if (out->n > 0)
+    out->log[0] -= tokens;
+  return out->n > 0;
+}
+
+/* A refund leaves the time until nothing counts as it was. */
+static void bug_refund_keeps_the_reset(const spile_shape *shape, spile_reading *reading, int64_t cost) {
+  int64_t reset_ms = reading->values[2];
+  spile__sliding_log.refund(shape, reading, cost);
+  if (reading->values[0] > 0)
+    reading->values[2] = reset_ms;
+}
+
 typedef struct planted {
   const char *name;
   core_subject core;
@@ -513,7 +725,7 @@ typedef struct planted {
 
 Test(differential, catches_planted_bugs) {
   const core_subject sound = core_sound();
-  static planted bugs[35];
+  static planted bugs[50];
   size_t n = 0;
 #define PLANT(label, member, value)                  \
   bugs[n] = (planted){.name = label, .core = sound}; \
@@ -553,6 +765,21 @@ Test(differential, catches_planted_bugs) {
   PLANT("who fits pays although another denies", all_or_nothing, false);
   PLANT("a peek writes", peek_writes, true);
   PLANT("time never goes back", clock_held, true);
+  PLANT("a charge goes too deep", algorithms[SPILE_TOKEN_BUCKET].force, bug_charges_too_deep);
+  PLANT("what was not charged rounds down", algorithms[SPILE_TOKEN_BUCKET].force, bug_uncharged_rounds_down);
+  PLANT("a charge lifts a bucket that is too deep", algorithms[SPILE_TOKEN_BUCKET].force, bug_charge_lifts);
+  PLANT("a charge is of whole tokens", algorithms[SPILE_TOKEN_BUCKET].force, bug_charges_whole_tokens);
+  PLANT("a refund rounds up", algorithms[SPILE_TOKEN_BUCKET].refund, bug_refund_rounds_up);
+  PLANT("what is granted rounds up", algorithms[SPILE_TOKEN_BUCKET].room, bug_room_rounds_up);
+  PLANT("a conversion keeps the old debt", algorithms[SPILE_TOKEN_BUCKET].read, bug_keeps_the_old_debt);
+  PLANT("a charge passes the capacity", algorithms[SPILE_FIXED_WINDOW].force, bug_window_counts_past_capacity);
+  PLANT("a refund goes below zero", algorithms[SPILE_FIXED_WINDOW].refund, bug_window_below_zero);
+  PLANT("the window before is refunded", algorithms[SPILE_SLIDING_WINDOW].refund, bug_refunds_the_window_before);
+  PLANT("the window before takes no room", algorithms[SPILE_SLIDING_WINDOW].room, bug_room_beside_the_window_before);
+  PLANT("the oldest is refunded", algorithms[SPILE_SLIDING_LOG].state, bug_refunds_the_oldest);
+  PLANT("a refund keeps the reset", algorithms[SPILE_SLIDING_LOG].refund, bug_refund_keeps_the_reset);
+  PLANT("what the first has is granted", grants_scarcest, false);
+  PLANT("a refund that fills is not written", refunds_stay, true);
 #undef PLANT
   cr_assert(n == sizeof(bugs) / sizeof(bugs[0]));
   for (size_t i = 0; i < n; i++) {
