@@ -19,7 +19,6 @@
 #define CAPACITY 1000000
 #define BUCKETS_MAX 15
 #define WORDS_MAX (3 + BUCKETS_MAX * 5)
-#define SHA_LEN 40
 #define KEY_LEN_MAX 64
 
 static const char *const about =
@@ -69,9 +68,9 @@ typedef struct redis_world {
   spile_limiter *limiter;
   spile_limit *one;
   spile_limit *three;
-  char take_sha[SHA_LEN + 1];
-  char seed_sha[SHA_LEN + 1];
-  char noop_sha[SHA_LEN + 1];
+  char take_sha[BENCH_SHA_LEN + 1];
+  char seed_sha[BENCH_SHA_LEN + 1];
+  char noop_sha[BENCH_SHA_LEN + 1];
   uint64_t random;
 } redis_world;
 
@@ -413,15 +412,6 @@ static void memory_run(redis_world *world) {
 
 /* ---- The program ---- */
 
-static void script_load(redis_world *world, const char *script, char sha[SHA_LEN + 1]) {
-  const char *words[] = {"SCRIPT", "LOAD", script};
-  if (redisAppendCommandArgv(world->server.connection, 3, words, NULL) != REDIS_OK)
-    bench_fatal("redis-server: %s", world->server.connection->errstr);
-  redisReply *reply = bench_server_reply(&world->server);
-  (void)snprintf(sha, SHA_LEN + 1, "%s", reply->str);
-  freeReplyObject(reply);
-}
-
 int main(int argc, char **argv) {
   const bench_option options[] = {
       {"keys", &keys_option, BUCKETS_MAX, 5000000, "buckets of each limit"},
@@ -435,9 +425,9 @@ int main(int argc, char **argv) {
   bench_server_start(&world.server);
   /* Beside the server, not in its place: else the scheduler's choice is what is measured. */
   bench_pin(1);
-  script_load(&world, spile__take_lua, world.take_sha);
-  script_load(&world, seed_lua, world.seed_sha);
-  script_load(&world, "return 1", world.noop_sha);
+  bench_server_load(&world.server, spile__take_lua, world.take_sha);
+  bench_server_load(&world.server, seed_lua, world.seed_sha);
+  bench_server_load(&world.server, "return 1", world.noop_sha);
   world.limiter = bench_open(world.server.uri, NULL);
   world.one = bench_limit(limit_one.text);
   world.three = bench_limit(limit_three.text);

@@ -79,6 +79,15 @@ void bench_server_run(bench_server *server, int argc, const char **argv) {
   freeReplyObject(bench_server_reply(server));
 }
 
+void bench_server_load(bench_server *server, const char *script, char sha[BENCH_SHA_LEN + 1]) {
+  const char *words[] = {"SCRIPT", "LOAD", script};
+  if (redisAppendCommandArgv(server->connection, 3, words, NULL) != REDIS_OK)
+    bench_fatal("redis-server: %s", server->connection->errstr);
+  redisReply *reply = bench_server_reply(server);
+  (void)snprintf(sha, BENCH_SHA_LEN + 1, "%s", reply->str);
+  freeReplyObject(reply);
+}
+
 /* A number of INFO. */
 static double server_info(bench_server *server, const char *section, const char *field) {
   const char *words[] = {"INFO", section};

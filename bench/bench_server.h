@@ -40,4 +40,9 @@ redisReply *bench_server_reply(bench_server *server);
 /* Runs a command of words for its effect. */
 void bench_server_run(bench_server *server, int argc, const char **argv);
 
+#define BENCH_SHA_LEN 40
+
+/* Gives the server a script. @param sha  out: what EVALSHA calls it */
+void bench_server_load(bench_server *server, const char *script, char sha[BENCH_SHA_LEN + 1]);
+
 #endif
