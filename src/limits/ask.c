@@ -66,9 +66,14 @@ static bool same_chain(const spile__key_chain *a, const spile__key_chain *b) {
   return a->parts == b->parts && a->n == b->n;
 }
 
+/* A cost that is given is that of the route's own limits. A take pays the others their own; what settles it does not.
+ */
 static spile_request ask_request(const ask *a, const spile__route_limit *limit, const void *key, size_t key_len) {
-  bool own = !limit->always && a->cost != SPILE_ROUTE_COST;
-  return (spile_request){.limit = limit->limit, .key = key, .key_len = key_len, .cost = own ? a->cost : limit->cost};
+  bool settles = a->verb == SPILE_VERB_CHARGE || a->verb == SPILE_VERB_REFUND;
+  int64_t cost = limit->cost;
+  if (a->cost != SPILE_ROUTE_COST && (!limit->always || settles))
+    cost = limit->always ? 0 : a->cost;
+  return (spile_request){.limit = limit->limit, .key = key, .key_len = key_len, .cost = cost};
 }
 
 /* Makes the subject of a limit in `bytes`. @return as spile__subject_make */
@@ -261,5 +266,17 @@ int spile_limits_take(spile_limiter *limiter, const spile_limits *limits, const 
 int spile_limits_peek(spile_limiter *limiter, const spile_limits *limits, const char *method, const char *path,
                       const spile_caller *caller, int64_t cost, spile_ruling *ruling) {
   return spile__limits_ask_for(limiter, limits, method, path, caller, cost, SPILE_VERB_PEEK, SPILE__NO_SUBJECT_FAILS,
+                               ruling);
+}
+
+int spile_limits_charge(spile_limiter *limiter, const spile_limits *limits, const char *method, const char *path,
+                        const spile_caller *caller, int64_t cost, spile_ruling *ruling) {
+  return spile__limits_ask_for(limiter, limits, method, path, caller, cost, SPILE_VERB_CHARGE, SPILE__NO_SUBJECT_FAILS,
+                               ruling);
+}
+
+int spile_limits_refund(spile_limiter *limiter, const spile_limits *limits, const char *method, const char *path,
+                        const spile_caller *caller, int64_t cost, spile_ruling *ruling) {
+  return spile__limits_ask_for(limiter, limits, method, path, caller, cost, SPILE_VERB_REFUND, SPILE__NO_SUBJECT_FAILS,
                                ruling);
 }
