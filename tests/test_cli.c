@@ -97,6 +97,53 @@ Test(cli, json_has_exactly_the_promised_members) {
              "\"decided_by\":\"store\"}\n");
 }
 
+Test(cli, charge_and_refund_settle_and_exit_0_whatever_is_left) {
+  const char *uri = lmdb_uri();
+  static const char limit[] = "1/365d,capacity=5,debt=3";
+  RUN("charge", "me", "--store", uri, "--limit", limit, "--cost", "7");
+  expect_status(0);
+  expect_contains(run.out, "charged: 0 of 5 left, full in ");
+  cr_assert(strstr(run.out, "not charged") == NULL, "%s", run.out);
+  RUN("take", "me", "--store", uri, "--limit", limit, "--cost", "0");
+  expect_status(1);
+  RUN("charge", "me", "--store", uri, "--limit", limit, "--cost=4");
+  expect_status(0);
+  expect_contains(run.out, "; 3 not charged, as there was nothing left\n");
+  RUN("charge", "me", "--store", uri, "--limit", limit, "--json");
+  expect_status(0);
+  expect_contains(run.out, "{\"outcome\":\"charged\",\"capacity\":5,\"remaining\":0,\"retry_after_ms\":0,");
+  expect_contains(run.out, ",\"decided_by\":\"store\",\"uncharged\":1}\n");
+  RUN("refund", "me", "--store", uri, "--limit", limit, "--cost", "5", "--json");
+  expect_status(0);
+  expect_contains(run.out, "{\"outcome\":\"refunded\",\"capacity\":5,\"remaining\":2,");
+  cr_assert(strstr(run.out, "uncharged") == NULL, "%s", run.out);
+  RUN("refund", "me", "--store", uri, "--limit", limit, "--cost", "9");
+  expect_status(0);
+  expect_out("refunded: 5 of 5 left, full\n");
+  RUN("show", "--store", uri);
+  expect_out("");
+  cr_assert(eq(str, run.err, ""));
+}
+
+Test(cli, charge_and_refund_say_what_they_lack) {
+  static const char *const verbs[] = {"charge", "refund"};
+  for (size_t i = 0; i < 2; i++) {
+    RUN(verbs[i], "--store", "memory:", "--limit", "5/s");
+    expect_failure(2, "needs one KEY");
+    RUN(verbs[i], "me", "--store", "memory:");
+    expect_failure(2, "needs a limit");
+    RUN(verbs[i], "me", "--store", "memory:", "--limit", "5/s", "--cost", "-1");
+    expect_failure(2, "--cost is not a number of tokens");
+    RUN(verbs[i], "me", "--store", "memory:", "--limit", "5/s", "--on-error", "open");
+    expect_failure(2, "has no option --on-error");
+    RUN(verbs[i], "me", "--store", "memory:", "--limit", "5/s,fixed_window,debt=1");
+    expect_failure(2, "a window cannot owe any");
+    /* A policy decides for whoever waits to be let in, and here nobody does. */
+    RUN(verbs[i], "me", "--store", "redis+unix:///nowhere/redis.sock", "--limit", "5/s,on_store_error=open");
+    expect_failure(3, "/nowhere/redis.sock");
+  }
+}
+
 Test(cli, several_limits_are_one_decision_that_names_its_limit) {
   const char *uri = lmdb_uri();
   RUN("take", "me", "--store", uri, "--json", "--limit", "1/h,capacity=2,name=hour", "--limit",

@@ -434,3 +434,39 @@ Test(cli_limits, a_wrong_command_line_is_told) {
   RUN("take", "acme", "--limits", site(), "--route", "default");
   expect_status(0);
 }
+
+/* ---- charge and refund ---- */
+
+Test(cli_limits, charge_and_refund_settle_what_a_take_by_the_file_took) {
+  char file[160];
+  (void)snprintf(file, sizeof(file), "%s/limits.json", run_directory());
+  FILE *out = fopen(file, "w");
+  cr_assert(out != NULL);
+  (void)fputs("{\"on_store_error\":\"open\",\"key\":\"user\",\"limits\":{\"default\":"
+              "{\"capacity\":10,\"refill\":\"1/30d\",\"cost\":4,\"debt\":2},\"GET /no\":\"blocked\"},"
+              "\"always\":[{\"name\":\"all\",\"capacity\":100,\"refill\":\"1/30d\",\"key\":\"global\"}]}",
+              out);
+  cr_assert(eq(int, fclose(out), 0));
+  char uri[160];
+  (void)snprintf(uri, sizeof(uri), "lmdb:%s/settled", run_directory());
+  RUN("take", "me", "--store", uri, "--limits", file, "--route", "GET /x");
+  expect_status(0);
+  expect_contains(run.out, "allowed: 6 of 10 left under default");
+  /* What is given is that of the route's own limit; the one of every request stays. */
+  RUN("charge", "me", "--store", uri, "--limits", file, "--route", "GET /x", "--cost", "9");
+  expect_status(0);
+  expect_contains(run.out, "charged: 0 of 10 left under default");
+  expect_contains(run.out, "; 1 not charged, as there was nothing left\n");
+  RUN("refund", "me", "--store", uri, "--limits", file, "--route", "GET /x", "--cost", "11", "--json");
+  expect_status(0);
+  expect_contains(run.out, "{\"outcome\":\"refunded\",\"capacity\":10,\"remaining\":9,");
+  /* Without a cost the whole request is given back, also what it took of the limit of every request. */
+  RUN("refund", "me", "--store", uri, "--limits", file, "--route", "GET /x");
+  expect_status(0);
+  expect_contains(run.out, "refunded: 10 of 10 left under default");
+  RUN("show", "--store", uri);
+  expect_out("");
+  RUN("charge", "me", "--store", uri, "--limits", file, "--route", "GET /no");
+  expect_status(0);
+  expect_out("never: the entry GET /no is blocked\n");
+}

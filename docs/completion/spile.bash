@@ -6,12 +6,13 @@ _spile() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} options
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'take peek clear simulate replay check show repair --help --version' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'take peek charge refund clear simulate replay check show repair --help --version' -- "$current")
         return
     fi
     case ${COMP_WORDS[1]} in
     take) options='--store --limit --limits --route --tier --cost --wait --timeout --on-error --json --help' ;;
     peek) options='--store --limit --limits --route --tier --cost --timeout --on-error --json --help' ;;
+    charge | refund) options='--store --limit --limits --route --tier --cost --timeout --json --help' ;;
     clear) options='--store --limit --limits --route --tier --simulated --timeout --json --help' ;;
     simulate) options='--store --limit --cost --timeout --help' ;;
     replay) options='--limit --limits --tier --by --fields --top --json --help' ;;

@@ -6,9 +6,18 @@
 
 #include "cli/output.h"
 
-void decision_print_json(const cli_answer *answer) {
+/* What a store let through is called by what was done; a charge that met no limit did nothing. */
+static const char *outcome_word(const cli_answer *answer) {
+  if (answer->decision->decided_by == SPILE_BY_STORE && answer->verb == SPILE_VERB_CHARGE)
+    return "charged";
+  if (answer->decision->decided_by == SPILE_BY_STORE && answer->verb == SPILE_VERB_REFUND)
+    return "refunded";
+  return spile_outcome_name(answer->decision->outcome);
+}
+
+static void decision_print_json(const cli_answer *answer) {
   const spile_decision *decision = answer->decision;
-  output("{\"outcome\":\"%s\",\"capacity\":", spile_outcome_name(decision->outcome));
+  output("{\"outcome\":\"%s\",\"capacity\":", outcome_word(answer));
   output_json_number(decision->capacity);
   output(",\"remaining\":");
   output_json_number(decision->remaining);
@@ -19,6 +28,8 @@ void decision_print_json(const cli_answer *answer) {
   if (decision->delay_ms > 0)
     output(",\"delay_ms\":%" PRId64, decision->delay_ms);
   output(",\"decided_by\":\"%s\"", spile_decided_by_name(decision->decided_by));
+  if (answer->verb == SPILE_VERB_CHARGE)
+    output(",\"uncharged\":%" PRId64, decision->uncharged);
   if (answer->several) {
     output(",");
     output_json_member("limit", decision->name, strlen(decision->name));
@@ -69,10 +80,10 @@ static void times_print(const spile_decision *decision) {
   }
 }
 
-void decision_print(const cli_answer *answer) {
+static void decision_print(const cli_answer *answer) {
   const spile_decision *decision = answer->decision;
   bool by_limits = decision->decided_by == SPILE_BY_LIMITS;
-  output("%s: ", spile_outcome_name(decision->outcome));
+  output("%s: ", outcome_word(answer));
   if (by_limits && answer->ruling != NULL && answer->ruling->n == 0) {
     word_print(answer->ruling);
     return;
@@ -83,7 +94,16 @@ void decision_print(const cli_answer *answer) {
     output_escaped(decision->name, strlen(decision->name));
   }
   times_print(decision);
+  if (decision->uncharged > 0)
+    output("; %" PRId64 " not charged, as there was nothing left", decision->uncharged);
   if (by_limits)
     output("; the store could not answer (%s)", spile_reason_name(decision->store_error));
   output("\n");
+}
+
+void answer_print(const cli_options *options, const cli_answer *answer) {
+  if (options->given & OPTION_JSON)
+    decision_print_json(answer);
+  else
+    decision_print(answer);
 }

@@ -193,6 +193,10 @@ static void explain_numbers(const spile__route_limit *limit) {
   if (limit->cost > 1)
     output("   (A request costs %" PRId64 " of the %" PRId64 " tokens that there are.)\n", limit->cost,
            spile_limit_capacity(limit->limit));
+  int64_t debt = spile_limit_spec(limit->limit)->shape.debt;
+  if (debt > 0)
+    output("   What is charged afterwards may take it %" PRId64 " tokens below zero; it denies until they are back.\n",
+           debt);
   output("   In the first minute at most ");
   put_requests(a.first_minute);
   output(" can pass");
@@ -455,6 +459,8 @@ static void json_of_limit(const spile__route_limit *limit) {
     output("\"window_ms\":%" PRId64, a.period_ms);
   else
     output("\"refill_tokens\":%" PRId64 ",\"refill_period_ms\":%" PRId64, spec->shape.refill, spec->shape.period_ms);
+  if (spec->shape.debt > 0)
+    output(",\"debt\":%" PRId64, spec->shape.debt);
   output(",\"cost\":%" PRId64 ",", limit->cost);
   json_of_chain(&limit->chain);
   output(",\"on_store_error\":\"%s\",\"on_full\":\"%s\",\"timeout_ms\":", store_words[spec->on_store_error],

@@ -17,7 +17,7 @@
   "                  under $XDG_STATE_HOME/spile or ~/.local/state/spile\n"
 #define LIMIT_HELP                                                                                                 \
   "  --limit TEXT    such as 10/s, 1/s,capacity=60 or 1000/d,name=day; several are decided all or nothing; also\n" \
-  "                  on_full=closed|open|fail and on_store_error=fail|open|closed, each after a comma\n"
+  "                  debt=TOKENS, on_full=closed|open|fail and on_store_error=fail|open|closed, each after a comma\n"
 #define FILE_HELP                                                                                                   \
   "  --limits FILE   instead: what a limits file has for the request (see spile check); KEY is then KIND=VALUE,\n"  \
   "                  or several with commas between: tenant, user, api_key, ip and header:NAME; or one bare value " \
@@ -34,6 +34,11 @@
 #define ANSWER_HELP                                                                                            \
   "\nExits 0 when allowed, 1 when denied or never, 2 on a wrong command line, 3 when the store fails (unless " \
   "--on-error decides).\n"
+#define SETTLE_COST_HELP                                                                                               \
+  "  --cost N        tokens, 0 or more (default 1; with --limits what the file has for a request, and if given, that " \
+  "\n                  of the route's own limits alone)\n"
+#define SETTLE_HELP \
+  "\nExits 0 when it is done, 2 on a wrong command line, 3 when the store fails; it may have been done then.\n"
 
 #define OPTIONS_FILE (OPTION_LIMITS | OPTION_ROUTE | OPTION_TIER)
 
@@ -57,6 +62,17 @@ static const struct {
      "       spile peek KEY --limits FILE --route ROUTE [option...]\n"
      "Says what a take would find, and changes nothing.\n\n" STORE_HELP LIMIT_HELP FILE_HELP COST_HELP TIMEOUT_HELP
          ON_ERROR_HELP JSON_HELP ANSWER_HELP},
+    {"charge", charge_run, OPTION_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_COST | OPTION_TIMEOUT | OPTION_JSON,
+     "usage: spile charge KEY --limit TEXT... [option...]\n"
+     "       spile charge KEY --limits FILE --route ROUTE [option...]\n"
+     "Charges KEY's bucket whether it has the tokens or not, as far as the limit's debt goes (none unless it says\n"
+     "debt=TOKENS), and tells what could not be charged.\n\n" STORE_HELP LIMIT_HELP FILE_HELP SETTLE_COST_HELP
+         TIMEOUT_HELP JSON_HELP SETTLE_HELP},
+    {"refund", refund_run, OPTION_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_COST | OPTION_TIMEOUT | OPTION_JSON,
+     "usage: spile refund KEY --limit TEXT... [option...]\n"
+     "       spile refund KEY --limits FILE --route ROUTE [option...]\n"
+     "Gives tokens back to KEY's bucket, up to its capacity; of a window what the window of now has "
+     "counted.\n\n" STORE_HELP LIMIT_HELP FILE_HELP SETTLE_COST_HELP TIMEOUT_HELP JSON_HELP SETTLE_HELP},
     {"clear", clear_run, OPTION_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_TIMEOUT | OPTION_JSON | OPTION_SIMULATED,
      "usage: spile clear KEY --limit TEXT... [option...]\n"
      "       spile clear KEY --limits FILE --route ROUTE [option...]\n"
@@ -111,6 +127,8 @@ static const char general_help[] = "usage: spile VERB [option...] [argument...]\
                                    "Decides whether a caller may go ahead now and, if not, exactly when.\n\n"
                                    "  take KEY        take tokens, if they are there\n"
                                    "  peek KEY        say what a take would find\n"
+                                   "  charge KEY      charge tokens, also below zero where the limit has a debt\n"
+                                   "  refund KEY      give tokens back\n"
                                    "  clear KEY       make a bucket full again\n"
                                    "  simulate        decide a trace at its own times\n"
                                    "  replay          decide an access log\n"

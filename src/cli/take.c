@@ -30,7 +30,7 @@ static int64_t cost_asked(const cli_options *options, uint32_t index) {
 
 /* ---- The question ---- */
 
-static int key_check(const cli_options *options, const char *verb) {
+int key_check(const cli_options *options, const char *verb) {
   if (options->argument_count != 1)
     return message(EXIT_USAGE, "%s needs one KEY%s; see spile %s --help", verb,
                    options->argument_count > 1 ? ", not several" : "", verb);
@@ -45,7 +45,7 @@ static int ask(const cli_options *options, bool peek) {
   if (status != EXIT_ALLOWED)
     return status;
   if (options->given & OPTION_LIMITS)
-    return file_ask(options, peek);
+    return file_ask(options, peek ? SPILE_VERB_PEEK : SPILE_VERB_TAKE);
   spile_limiter *limiter;
   status = store_open(&limiter, options->store,
                       &(store_settings){.timeout_ms = options->timeout_ms, .on_store_error = options->on_store_error});
@@ -68,11 +68,11 @@ static int ask(const cli_options *options, bool peek) {
 
   if (decision.decided_by == SPILE_BY_POLICY)
     (void)store_failed(SPILE_EUNAVAILABLE, decision.store_error, decision.detail);
-  cli_answer answer = {.decision = &decision, .cost = cost_asked(options, decision.index), .several = n > 1};
-  if (options->given & OPTION_JSON)
-    decision_print_json(&answer);
-  else
-    decision_print(&answer);
+  cli_answer answer = {.decision = &decision,
+                       .verb = peek ? SPILE_VERB_PEEK : SPILE_VERB_TAKE,
+                       .cost = cost_asked(options, decision.index),
+                       .several = n > 1};
+  answer_print(options, &answer);
   return result == SPILE_ALLOWED ? EXIT_ALLOWED : EXIT_DENIED;
 }
 

@@ -144,32 +144,40 @@ static int64_t cost_asked(const spile_ruling *ruling, int64_t cost) {
   return sum;
 }
 
-static int question_ask(const file_question *q, bool peek) {
+typedef int file_call(spile_limiter *, const spile_limits *, const char *, const char *, const spile_caller *, int64_t,
+                      spile_ruling *);
+
+static int question_ask(const file_question *q, spile_verb verb) {
   const cli_options *options = q->options;
   int64_t cost = options->given & OPTION_COST ? options->cost : SPILE_ROUTE_COST;
   spile_ruling ruling;
-  int result = peek ? spile_limits_peek(q->limiter, q->limits, NULL, options->route, &q->caller.caller, cost, &ruling)
-                    : file_take(q, cost, &ruling);
+  bool settles = verb == SPILE_VERB_CHARGE || verb == SPILE_VERB_REFUND;
+  file_call *call = verb == SPILE_VERB_CHARGE   ? spile_limits_charge
+                    : verb == SPILE_VERB_REFUND ? spile_limits_refund
+                                                : spile_limits_peek;
+  int result = verb == SPILE_VERB_TAKE
+                   ? file_take(q, cost, &ruling)
+                   : call(q->limiter, q->limits, NULL, options->route, &q->caller.caller, cost, &ruling);
   if (result < 0)
     return ask_failed(q, result, &ruling);
 
   const spile_decision *decision = &ruling.decision;
   if (decision->decided_by == SPILE_BY_POLICY)
     (void)store_failed(SPILE_EUNAVAILABLE, decision->store_error, decision->detail);
-  cli_answer answer = {
-      .decision = decision, .cost = cost_asked(&ruling, cost), .several = ruling.n > 1, .ruling = &ruling};
-  if (options->given & OPTION_JSON)
-    decision_print_json(&answer);
-  else
-    decision_print(&answer);
-  return result == SPILE_ALLOWED ? EXIT_ALLOWED : EXIT_DENIED;
+  cli_answer answer = {.decision = decision,
+                       .verb = verb,
+                       .cost = cost_asked(&ruling, cost),
+                       .several = ruling.n > 1,
+                       .ruling = &ruling};
+  answer_print(options, &answer);
+  return result == SPILE_ALLOWED || settles ? EXIT_ALLOWED : EXIT_DENIED;
 }
 
-int file_ask(const cli_options *options, bool peek) {
+int file_ask(const cli_options *options, spile_verb verb) {
   static file_question q;
   int status = question_open(&q, options);
   if (status == EXIT_ALLOWED)
-    status = question_ask(&q, peek);
+    status = question_ask(&q, verb);
   question_close(&q);
   return status;
 }

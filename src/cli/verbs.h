@@ -10,12 +10,17 @@
 
 int take_run(const cli_options *options);
 int peek_run(const cli_options *options);
+int charge_run(const cli_options *options);
+int refund_run(const cli_options *options);
 int clear_run(const cli_options *options);
 int simulate_run(const cli_options *options);
 int replay_run(const cli_options *options);
 int show_run(const cli_options *options);
 int repair_run(const cli_options *options);
 int check_run(const cli_options *options);
+
+/* Whether there is one KEY and a limit. @return EXIT_ALLOWED, or EXIT_USAGE with a message */
+int key_check(const cli_options *options, const char *verb);
 
 /* One request for every --limit, all for one key. @return how many */
 size_t requests_make(spile_request *requests, const cli_options *options, const char *key, size_t key_len,
