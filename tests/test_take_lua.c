@@ -114,6 +114,69 @@ Test(take_lua, redis_02_wrong_arguments_write_nothing) {
   redis_server_free(server);
 }
 
+Test(take_lua, redis_02_wrong_arguments_of_what_is_no_take_write_nothing) {
+  redis_server *server = redis_server_start();
+  static const struct {
+    const char *name;
+    const char *arguments[6];
+  } rows[] = {
+      {"an unknown word", {"5:1:1000:", "1", "0", "give"}},
+      {"a word in capitals", {"5:1:1000:", "1", "0", "CHARGE"}},
+      {"a cost below zero", {"5:1:1000:", "-1", "0", "charge"}},
+      {"a cost with a fraction", {"5:1:1000:", "1.5", "0", "refund"}},
+      {"a cost that is not exact", {"5:1:1000:", "9007199254740993", "0", "charge"}},
+      {"a cost without end", {"5:1:1000:", "1e400", "0", "charge"}},
+      {"a charge with a most", {"5:1:1000:", "1", "2", "charge"}},
+      {"a refund with a most", {"f5:1000", "1", "2", "refund"}},
+      {"a least above the most", {"5:1:1000:", "3", "2", "upto"}},
+      {"a most above the capacity", {"5:1:1000:", "3", "6", "upto"}},
+      {"a most above the capacity of a window", {"f5:1000", "3", "6", "upto"}},
+      {"a most as a word", {"5:1:1000:", "3", "all", "upto"}},
+      {"a shape out of bounds", {"0:1:1000:", "1", "0", "charge"}},
+      {"a shape not in lowest terms", {"5:2:1000:", "1", "0", "charge"}},
+      {"a window out of bounds", {"e1001:1000", "1", "0", "charge"}},
+      {"a window without a letter", {"5:1000", "1", "0", "charge"}},
+      {"one too many", {"5:1:1000:", "1", "0", "charge", "11700000000000", "1"}},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    assert_error(eval(server, KEYS("k"), rows[i].arguments), "ERR");
+    cr_expect(redis_server_integer(server, "EXISTS k") == 0, "%s: something was written", rows[i].name);
+  }
+  /* All buckets of a call have one verb, whichever comes first. */
+  static const char *const fourth[][2] = {{"charge", "refund"}, {"charge", "1"}, {"upto", "charge"}, {"1", "charge"}};
+  for (size_t i = 0; i < sizeof(fourth) / sizeof(fourth[0]); i++) {
+    assert_error(EVAL(server, KEYS("k", "l"), "5:1:1000:", "1000", "4000", fourth[i][0], "5:1:1000:", "1000", "4000",
+                      fourth[i][1]),
+                 "ERR");
+    assert_error(EVAL(server, KEYS("k", "l"), "5:1:1000:", "1", "0", fourth[i][0], "5:1:1000:", "1", "0", fourth[i][1]),
+                 "ERR");
+  }
+  cr_assert(eq(i64, redis_server_integer(server, "EXISTS k l"), 0));
+  redis_server_free(server);
+}
+
+Test(take_lua, a_charge_goes_to_the_debt_and_a_refund_removes_what_is_full) {
+  redis_server *server = redis_server_start();
+  assert_integer(EVAL(server, KEYS("k"), "5:3:1000:2:", "9", "0", "charge", "10000000000000"), 0);
+  assert_value(server, "k", "5:3:1000:2:1"); /* 7,000 units: 2,333 ms and a third */
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME k"), SHIFT_MS + 2333 + 1000));
+  assert_integer(EVAL(server, KEYS("k"), "5:3:1000:2:", "6", "0", "refund", "10000000000000"), 7000);
+  assert_value(server, "k", "5:3:1000:2:1");
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME k"), SHIFT_MS + 333 + 1000));
+  assert_integer(EVAL(server, KEYS("k"), "5:3:1000:2:", "0", "0", "refund", "10000000000000"), 1000);
+  assert_integer(EVAL(server, KEYS("k"), "5:3:1000:2:", "1", "0", "refund", "10000000000000"), 1000);
+  cr_assert(eq(i64, redis_server_integer(server, "EXISTS k"), 0));
+  assert_integer(EVAL(server, KEYS("k"), "5:3:1000:2:", "1", "0", "refund", "10000000000000"), 0);
+  assert_integer(EVAL(server, KEYS("k"), "5:3:1000:2:", "0", "0", "charge", "10000000000000"), 0);
+  cr_assert(eq(i64, redis_server_integer(server, "EXISTS k"), 0));
+  assert_integer(EVAL(server, KEYS("k"), "5:3:1000:2:", "9007199254740991", "0", "charge"), 0);
+  assert_value(server, "k", "5:3:1000:2:1");
+  assert_integer(EVAL(server, KEYS("u"), "5:3:1000:2:", "1", "4", "upto", "10000000000000"), 0);
+  assert_value(server, "u", "5:3:1000:2:1"); /* 4,000 units */
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME u"), SHIFT_MS + 1333 + 1000));
+  redis_server_free(server);
+}
+
 Test(take_lua, the_value_is_the_shape_and_a_remainder_that_is_not_zero) {
   redis_server *server = redis_server_start();
   assert_integer(EVAL(server, KEYS("n1"), "60:1:1000:", "1000", "59000", "1", "10000000005000"), 0);

@@ -95,6 +95,28 @@ static bool show_one(void *user, const spile_stored *stored) {
   return true;
 }
 
+/* Whatever is charged is given back, unless one of the two fails. */
+static void run_settle(run *self, spile_limiter *limiter) {
+  spile_decision decision;
+  spile_decision each[2];
+  const spile_request requests[2] = {{self->limits[0], "one", 3, 2}, {self->limits[1], "four", 4, 2}};
+  int64_t began_ms = now_ms();
+  int result = spile_charge(limiter, self->limits[0], "four", 4, 3, &decision);
+  run_check_take(self, "charge", result, &decision, began_ms);
+  began_ms = now_ms();
+  result = spile_refund(limiter, self->limits[0], "four", 4, 3, &decision);
+  run_check_take(self, "refund", result, &decision, began_ms);
+  began_ms = now_ms();
+  result = spile_charge_all(limiter, requests, 2, &decision, each);
+  run_check_take(self, "charge_all", result, &decision, began_ms);
+  began_ms = now_ms();
+  result = spile_refund_all(limiter, requests, 2, &decision, each);
+  run_check_take(self, "refund_all", result, &decision, began_ms);
+  began_ms = now_ms();
+  result = spile_take_up_to(limiter, self->limits[1], "five", 4, 1, 2, &decision);
+  run_check_take(self, "take_up_to", result, &decision, began_ms);
+}
+
 /* Every public function that asks a store. */
 static void run_use(run *self, spile_limiter *limiter) {
   spile_decision decision;
@@ -117,6 +139,7 @@ static void run_use(run *self, spile_limiter *limiter) {
   began_ms = now_ms();
   result = spile_wait(limiter, self->limits[1], "three", 5, 1, 0, &decision);
   run_check_take(self, "wait", result, &decision, began_ms);
+  run_settle(self, limiter);
 
   spile_error error = {0};
   began_ms = now_ms();
