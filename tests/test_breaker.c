@@ -399,6 +399,7 @@ static bool model_enter(model *m, size_t take, int64_t now_ms, int64_t give_up_m
   const fact *last = model_last(m);
   if (last != NULL && now_ms < last->ms)
     return false;
+  m->opened += last != NULL && last->kind == FACT_PROBE;
   if (last != NULL)
     model_add(m, FACT_PROBE, give_up_ms);
   m->counts[take] = true;

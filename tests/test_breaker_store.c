@@ -805,28 +805,28 @@ static void wedge(int64_t deadline_ms, int64_t until_ms) {
 
   lone_release(&first, &gate, 6, SPILE_EUNAVAILABLE);
   cr_assert(eq(int, state_of(store), SPILE_BREAKER_HALF_OPEN), "a late failure changes nothing");
-  cr_assert(eq(u64, opened_of(store), 1));
+  cr_assert(eq(u64, opened_of(store), 2));
   assert_refused(&w, store);
   lone_release(&second, &gate, 7, SPILE_OK);
   cr_assert(eq(int, state_of(store), SPILE_BREAKER_CLOSED));
-  cr_assert(eq(u64, opened_of(store), 1));
+  cr_assert(eq(u64, opened_of(store), 2));
   finish(&w, store);
 }
 
 /* A little late is not given up: it is when the breaker would ask again anyway. */
 Test(breaker_store, gives_up_a_probe_that_is_a_wait_behind_its_deadline) {
-  wedge(101000 + TIMEOUT_MS, TIMEOUT_MS + 1000);
+  wedge(101000 + TIMEOUT_MS, TIMEOUT_MS + 2000);
 }
 
 /* Nobody waits for a limit that gives its own takes an hour. */
 Test(breaker_store, gives_up_a_probe_after_the_usual_time_however_patient_it_is) {
-  wedge(101000 + 3600000, TIMEOUT_MS + 1000);
+  wedge(101000 + 3600000, TIMEOUT_MS + 2000);
 }
 
 Test(breaker_store, gives_up_a_probe_without_a_deadline_or_with_one_that_is_past_after_a_wait) {
-  wedge(INT64_MAX, 1000);
-  wedge(0, 1000);
-  wedge(101000, 1000);
+  wedge(INT64_MAX, 2000);
+  wedge(0, 2000);
+  wedge(101000, 2000);
 }
 
 Test(breaker_store, is_closed_by_the_late_answer_of_a_probe_it_gave_up) {
@@ -841,14 +841,46 @@ Test(breaker_store, is_closed_by_the_late_answer_of_a_probe_it_gave_up) {
   lone first;
   lone second;
   lone_start(&first, store, &gate, 0, 1);
-  spile_fake_clock_advance(w.clock, 1000);
+  spile_fake_clock_advance(w.clock, 2000);
   lone_start(&second, store, &gate, 0, 2);
   lone_release(&first, &gate, 6, SPILE_OK);
   cr_assert(eq(int, state_of(store), SPILE_BREAKER_CLOSED));
   lone_release(&second, &gate, 7, SPILE_EUNAVAILABLE);
   cr_assert(eq(int, state_of(store), SPILE_BREAKER_CLOSED));
-  cr_assert(eq(u64, opened_of(store), 1));
+  cr_assert(eq(u64, opened_of(store), 2));
   finish(&w, store);
+}
+
+/* Probes that do not come back are asked after, drawn and counted as probes that fail. */
+Test(breaker_store, follows_probes_that_hang_as_probes_that_fail) {
+  static const uint32_t randoms[] = {0, UINT32_C(1) << 31, UINT32_MAX};
+  static const int64_t tenths[] = {8, 10, 12};
+  for (int i = 0; i < 3; i++) {
+    world w;
+    world_start(&w);
+    gate_store gate;
+    gate_start(&gate);
+    spile_store *store = breaker_over(&w, &gate.base);
+    break_it(&w, store, &gate);
+    w.random = randoms[i];
+    spile_fake_clock_advance(w.clock, 1000);
+    gate_set(&gate, false, SPILE_OK, 0);
+    enum { PROBES = 9 };
+    lone probes[PROBES];
+    int64_t wait_ms = 1000;
+    for (int probe = 0; probe < PROBES; probe++) {
+      cr_assert(eq(u64, opened_of(store), (uint64_t)(probe == 0 ? 1 : probe)));
+      lone_start(&probes[probe], store, &gate, spile_fake_clock_now(w.clock) + TIMEOUT_MS, probe + 1);
+      cr_assert(eq(u64, opened_of(store), (uint64_t)probe + 1));
+      wait_ms = wait_ms < 64000 ? 2 * wait_ms : wait_ms;
+      spile_fake_clock_advance(w.clock, TIMEOUT_MS + wait_ms * tenths[i] / 10 - 1);
+      assert_refused(&w, store);
+      spile_fake_clock_advance(w.clock, 1);
+    }
+    for (int probe = 0; probe < PROBES; probe++)
+      lone_release(&probes[probe], &gate, 6 + probe, SPILE_EUNAVAILABLE);
+    finish(&w, store);
+  }
 }
 
 Test(breaker_store, is_not_touched_by_a_failure_from_before_it_opened) {

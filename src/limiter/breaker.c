@@ -32,9 +32,13 @@ static void breaker_turn(spile__breaker *breaker, spile_breaker_state state, int
   breaker->period++;
 }
 
-static void breaker_double_wait(spile__breaker *breaker) {
+static int64_t wait_doubled(const spile__breaker *breaker, int64_t wait_ms) {
   int64_t most_ms = breaker->first_wait_ms << SPILE__BREAKER_DOUBLINGS;
-  breaker->wait_ms = breaker->wait_ms <= most_ms / 2 ? 2 * breaker->wait_ms : most_ms;
+  return wait_ms <= most_ms / 2 ? 2 * wait_ms : most_ms;
+}
+
+static void breaker_double_wait(spile__breaker *breaker) {
+  breaker->wait_ms = wait_doubled(breaker, breaker->wait_ms);
 }
 
 /*
@@ -53,13 +57,23 @@ static void breaker_break(spile__breaker *breaker, int64_t now_ms, uint32_t rand
   breaker->opened++;
 }
 
+int64_t spile__breaker_patience_ms(const spile__breaker *breaker, uint32_t random) {
+  int64_t wait_ms = wait_doubled(breaker, breaker->wait_ms);
+  /* The probe that is under way is given up for this one, which is its failure. */
+  if (breaker->state == SPILE_BREAKER_HALF_OPEN)
+    wait_ms = wait_doubled(breaker, wait_ms);
+  return breaker_draw(wait_ms, random);
+}
+
 bool spile__breaker_enter(spile__breaker *breaker, int64_t now_ms, int64_t probe_until_ms) {
   if (breaker->state == SPILE_BREAKER_CLOSED)
     return true;
   if (!spile__breaker_due(breaker, now_ms))
     return false;
-  if (breaker->state == SPILE_BREAKER_HALF_OPEN)
+  if (breaker->state == SPILE_BREAKER_HALF_OPEN) {
     breaker_double_wait(breaker);
+    breaker->opened++;
+  }
   breaker_turn(breaker, SPILE_BREAKER_HALF_OPEN, probe_until_ms);
   return true;
 }

@@ -42,11 +42,19 @@ static inline bool spile__breaker_due(const spile__breaker *breaker, int64_t now
 /*
  * May a take ask the store now? If so, breaker->period is its ticket, and it must come to spile__breaker_leave; when
  * the state is then half open, it is the one probe. A probe that has not come back by probe_until_ms is given up: that
- * doubles the wait, and the next take is the probe.
+ * counts as its failure, doubles the wait, and the next take is the probe.
  *
  * @param now_ms  any number, from a clock that does not go back; two takes may come with theirs in the wrong order
  */
 bool spile__breaker_enter(spile__breaker *breaker, int64_t now_ms, int64_t probe_until_ms);
+
+/*
+ * How long after the time by which a probe that enters now should be back it is given up: as long as the breaker would
+ * stay open if it failed then, so that a probe that hangs is followed as one that fails.
+ *
+ * @param random  as for spile__breaker_leave
+ */
+int64_t spile__breaker_patience_ms(const spile__breaker *breaker, uint32_t random);
 
 /* What a take says about the store. */
 typedef enum spile__breaker_verdict {

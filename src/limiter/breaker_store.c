@@ -72,6 +72,13 @@ static void breaker_publish(breaker_store *breaker) {
   atomic_store_explicit(&breaker->gate, gate, memory_order_release);
 }
 
+/* For a draw. Without random numbers there is no jitter: the middle of the draw. */
+static uint32_t breaker_random(const breaker_store *breaker) {
+  uint32_t random;
+  bool drawn = breaker->env->random(breaker->env->user, &random, sizeof(random));
+  return drawn ? random : UINT32_C(1) << 31;
+}
+
 /* Names a period that a machine began since it was in `before`. */
 static void machine_name_period(breaker_store *breaker, spile__breaker *machine, uint64_t before) {
   if (machine->period != before)
@@ -80,17 +87,18 @@ static void machine_name_period(breaker_store *breaker, spile__breaker *machine,
 
 /*
  * How long a probe may take before it is given up: its deadline, or the usual time if that is sooner, and then as long
- * as the breaker was open last. It keeps its deadline unless its thread is stopped or the store breaks its contract. So
- * however a probe ends or does not end, the next one is no sooner than the back-off, one that comes back a little late
- * counts, and a limit with a day's patience makes nobody wait. A call without a deadline does not block.
+ * as the breaker would stay open if it failed. It keeps its deadline unless its thread is stopped or the store breaks
+ * its contract. So however a probe ends or does not end, the next one is no sooner than the back-off, one that comes
+ * back a little late counts, and a limit with a day's patience makes nobody wait. A call without a deadline does not
+ * block.
  */
 static int64_t probe_until_ms(const breaker_store *breaker, const spile__breaker *machine, const spile_call *call,
-                              int64_t now_ms) {
+                              int64_t now_ms, uint32_t random) {
   int64_t usual_ms = spile__add_saturate(now_ms, breaker->timeout_ms);
   int64_t back_ms = call->deadline_ms < usual_ms ? call->deadline_ms : usual_ms;
   if (call->deadline_ms == INT64_MAX || back_ms < now_ms)
     back_ms = now_ms;
-  return spile__add_saturate(back_ms, machine->wait_ms);
+  return spile__add_saturate(back_ms, spile__breaker_patience_ms(machine, random));
 }
 
 /* ---- What a call is about ---- */
@@ -150,10 +158,7 @@ SPILE__OUT_OF_LINE static int breaker_learn(breaker_store *breaker, const spile_
     failed = failed || lesson.of[i] == SPILE__BREAKER_FAILED;
 
   int64_t now_ms = breaker->env->monotonic_ms(breaker->env->user);
-  uint32_t random;
-  /* Without random numbers there is no jitter: the middle of the draw. */
-  if (!failed || !breaker->env->random(breaker->env->user, &random, sizeof(random)))
-    random = UINT32_C(1) << 31;
+  uint32_t random = failed ? breaker_random(breaker) : 0;
   (void)pthread_mutex_lock(&breaker->lock);
   for (int i = 0; i < SPILE__BREAKER_PARTS; i++) {
     spile__breaker *machine = &breaker->machines[i];
@@ -237,7 +242,7 @@ static int breaker_refuse(const breaker_store *breaker, spile_error *error, cons
 
 /* Enters all of some machines, or none. Under the lock. @return whether; else `refusal` is written */
 static bool machines_enter(breaker_store *breaker, const spile_call *call, unsigned parts, int64_t now_ms,
-                           breaker_refusal *refusal) {
+                           uint32_t random, breaker_refusal *refusal) {
   for (int i = 0; i < SPILE__BREAKER_PARTS; i++) {
     if ((parts & PART(i)) != 0 && !spile__breaker_due(&breaker->machines[i], now_ms)) {
       *refusal = (breaker_refusal){(spile__breaker_part)i, breaker->machines[i].until_ms - now_ms};
@@ -249,7 +254,7 @@ static bool machines_enter(breaker_store *breaker, const spile_call *call, unsig
     if ((parts & PART(i)) == 0)
       continue;
     uint64_t period = machine->period;
-    (void)spile__breaker_enter(machine, now_ms, probe_until_ms(breaker, machine, call, now_ms));
+    (void)spile__breaker_enter(machine, now_ms, probe_until_ms(breaker, machine, call, now_ms, random));
     machine_name_period(breaker, machine, period);
   }
   return true;
@@ -271,8 +276,9 @@ static bool breaker_enter(breaker_store *breaker, const spile_call *call, unsign
   }
   if (closed)
     return true;
+  uint32_t random = breaker_random(breaker);
   (void)pthread_mutex_lock(&breaker->lock);
-  bool pass = machines_enter(breaker, call, parts, now_ms, refusal);
+  bool pass = machines_enter(breaker, call, parts, now_ms, random, refusal);
   *ticket = breaker->serial;
   breaker_publish(breaker);
   (void)pthread_mutex_unlock(&breaker->lock);

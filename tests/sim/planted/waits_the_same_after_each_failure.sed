@@ -1,1 +1,1 @@
-s/breaker->wait_ms = breaker->wait_ms <= most_ms \/ 2 ? 2 \* breaker->wait_ms : most_ms;/breaker->wait_ms = breaker->wait_ms <= most_ms ? breaker->wait_ms : most_ms;/
+s/return wait_ms <= most_ms \/ 2 ? 2 \* wait_ms : most_ms;/return wait_ms <= most_ms ? wait_ms : most_ms;/
