@@ -675,6 +675,14 @@ if not values then
   values = n == 1 and {call('GET', KEYS[1])} or call('MGET', unpack(KEYS))
 end
 
+-- The reply where bucket i cannot be read: of several it says which one.
+local function unreadable(i, why)
+  if n > 1 then
+    why = string.gsub(why, ' ', format(' bucket %d: ', i), 1)
+  end
+  return redis.error_reply(why)
+end
+
 -- How long each key has to live, as the clock of this call sees it; nil for a key that is not there.
 local lefts_ms = {}
 local windows
@@ -695,11 +703,11 @@ for i = 1, n do
   local known, rem = false, nil
   if not value then
     if left_ms ~= -2 then
-      return redis.error_reply('FOREIGN the key does not hold a string')
+      return unreadable(i, 'FOREIGN the key does not hold a string')
     end
   else
     if left_ms < 0 or left_ms > EXACT_MAX then
-      return redis.error_reply('FOREIGN the key does not expire as a bucket does')
+      return unreadable(i, 'FOREIGN the key does not expire as a bucket does')
     end
     if given_ms then
       left_ms = left_ms - given_ms
@@ -745,7 +753,7 @@ for i = 1, n do
       if value then
         old, fault = windows.value(window, shape, value, now_ms + left_ms - TOLERANCE_MS)
         if not old then
-          return redis.error_reply(fault)
+          return unreadable(i, fault)
         end
       end
       debt, rewrite = window.read(capacity, W, old, now_ms, old and old.shape == shape, wanted)
@@ -774,7 +782,7 @@ for i = 1, n do
       if value then
         debt, rewrite = bucket_read(shape, value, left_ms)
         if not debt then
-          return redis.error_reply(rewrite)
+          return unreadable(i, rewrite)
         end
       end
     end

@@ -104,6 +104,12 @@ static void policies_show(void) {
   (void)printf("\n");
 }
 
+/* Whether a take that failed so may have been charged. */
+static bool reason_is_unclear(int reason) {
+  return reason == SPILE_REASON_TIMEOUT || reason == SPILE_REASON_CLOSED || reason == SPILE_REASON_PROTOCOL ||
+         reason == SPILE_REASON_IO;
+}
+
 /* @return microseconds */
 static int64_t row_take(const row *self, int policy) {
   int64_t took_us = 0;
@@ -136,6 +142,11 @@ static int64_t row_take(const row *self, int policy) {
   cr_assert(decision.remaining == SPILE_UNKNOWN && decision.retry_after_ms == SPILE_UNKNOWN &&
                 decision.reset_after_ms == SPILE_UNKNOWN && decision.detail[0] != '\0',
             "%s, %s: numbers that nobody knows, or no word why", self->name, seen[policy].policy);
+  /* It says what to do, and where a charge is possible that too; LMDB that has given up has not even begun. */
+  cr_assert(strchr(decision.detail, ';') != NULL, "%s: \"%s\" does not say what to do", self->name, decision.detail);
+  cr_assert(strstr(decision.detail, "not known") != NULL || !reason_is_unclear(self->reason) ||
+                strstr(decision.detail, "opens itself anew") != NULL,
+            "%s: \"%s\" does not say that nobody knows", self->name, decision.detail);
   return took_us;
 }
 
@@ -150,9 +161,8 @@ static void measure(const row *self) {
   int64_t took_us[3 * ROUNDS];
   for (int i = 0; i < 3 * ROUNDS; i++)
     took_us[i] = row_take(self, i % 3);
-  bool unknown = self->reason == SPILE_REASON_TIMEOUT || self->reason == SPILE_REASON_CLOSED ||
-                 self->reason == SPILE_REASON_PROTOCOL || self->reason == SPILE_REASON_IO;
-  (void)printf("| %s | `%s` | %s |", self->name, spile_reason_name(self->reason), unknown ? "not known" : "no");
+  (void)printf("| %s | `%s` | %s |", self->name, spile_reason_name(self->reason),
+               reason_is_unclear(self->reason) ? "not known" : "no");
   show_times(took_us, 3 * ROUNDS);
   cr_assert(took_us[3 * ROUNDS * 9 / 10] <= self->deadline_ms * 1000 + SLACK_US, "%s: %" PRId64 " us", self->name,
             took_us[3 * ROUNDS * 9 / 10]);

@@ -85,7 +85,7 @@ Test(lmdb_disk, a_full_disk_is_an_error_and_ends_with_the_want_of_room) {
     cr_assert(eq(int, setrlimit(RLIMIT_FSIZE, &limit), 0));
   }
   asked got = take_until_failure(store, &spec);
-  expect_reason(&got, SPILE_REASON_IO, mounted ? "No space left" : "File too large");
+  expect_reason(&got, SPILE_REASON_IO, mounted ? "is not known; the disk is full: make room" : "File too large");
   /* Who is denied needs no room. */
   cr_assert(eq(int, take_one(store, &spec, "drained"), SPILE_DENIED));
 

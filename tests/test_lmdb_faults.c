@@ -339,6 +339,10 @@ Test(lmdb_faults, a_stopped_holder_costs_others_their_deadline_and_no_more) {
   cr_assert(eq(int, got.outcome, SPILE_EUNAVAILABLE));
   cr_assert(eq(int, got.error.reason, SPILE_REASON_LOCKED));
   cr_assert(waited_ms >= 49 && waited_ms < 1000, "waited %lld ms", (long long)waited_ms);
+  char holder[32];
+  (void)snprintf(holder, sizeof(holder), "thread %d held it", (int)child);
+  cr_assert(strstr(got.error.message, holder) != NULL, "%s", got.error.message);
+  cr_assert(le(sz, strlen(got.error.message), sizeof(got.decision.detail) - 1), "%s", got.error.message);
   /* Who reads does not queue. */
   cr_assert(eq(int, ask(store, SPILE_VERB_TAKE, &spec, "drained", 7, 1, SPILE_STORE_TIME, 0).outcome, SPILE_DENIED));
   cr_assert(eq(int, ask(store, SPILE_VERB_PEEK, &spec, "k", 1, 1, SPILE_STORE_TIME, 0).outcome, SPILE_ALLOWED));
@@ -518,6 +522,37 @@ Test(lmdb_faults, an_unclean_boot_empties_only_what_was_not_synced) {
     rig_close(store);
     cr_assert(board_read(&rig).clean == 1, "%s", rows[i].name);
     rig_stop(&rig);
+  }
+}
+
+/* By a hand or a backup that cut the file, or removed it and left the others. */
+Test(lmdb_faults, data_that_are_gone_are_told) {
+  spile_spec spec = spec_of("default", 1, 1, HOUR_MS);
+  for (int cut = 0; cut < 2; cut++) {
+    for (int closed = 0; closed < 2; closed++) {
+      lmdb_rig rig;
+      rig_start(&rig);
+      spile_store *store = rig_open(&rig, "store");
+      cr_assert(strncmp(rig.log, "3 ", 2) == 0 && strstr(rig.log, "a new store begins in") != NULL, "%s", rig.log);
+      rig_close(store);
+      take_and_end(&rig, "store", &spec, closed != 0);
+      rig.log[0] = '\0';
+      store = rig_open(&rig, "store");
+      cr_assert(eq(str, rig.log, ""));
+      cr_assert(eq(int, take_one(store, &spec, "k"), SPILE_DENIED));
+      rig_close(store);
+      const char *path = rig_path(&rig, "store/data.mdb");
+      cr_assert(eq(int, cut ? truncate(path, 0) : unlink(path), 0));
+      store = rig_open(&rig, "store");
+      cr_assert(strncmp(rig.log, "2 ", 2) == 0 && strstr(rig.log, "starts empty") != NULL, "%s", rig.log);
+      cr_assert(eq(int, take_one(store, &spec, "k"), SPILE_ALLOWED));
+      rig_close(store);
+      rig.log[0] = '\0';
+      store = rig_open(&rig, "store");
+      cr_assert(eq(str, rig.log, ""));
+      rig_close(store);
+      rig_stop(&rig);
+    }
   }
 }
 

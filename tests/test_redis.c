@@ -289,6 +289,7 @@ Test(redis, redis_11_what_others_stored_is_left_alone) {
   ASSERT_UNAVAILABLE(store_take(store, "later", &spec, 1, SPILE_STORE_TIME), SPILE_REASON_FORMAT);
   spile_item items[2] = {item_of("new", &spec, 1), item_of("list", &spec, 1)};
   ASSERT_UNAVAILABLE(store_take_items(store, items, 2, SPILE_STORE_TIME), SPILE_REASON_FOREIGN);
+  cr_assert(strstr(store_take_items(store, items, 2, SPILE_STORE_TIME).error.message, "FOREIGN bucket 2: ") != NULL);
   cr_assert(eq(i64, redis_server_integer(server, "LLEN rl:{list}:default"), 2));
   cr_assert(eq(i64, redis_server_integer(server, "STRLEN rl:{text}:default"), 2));
   cr_assert(eq(i64, redis_server_integer(server, "STRLEN rl:{later}:default"), 5));
@@ -296,6 +297,57 @@ Test(redis, redis_11_what_others_stored_is_left_alone) {
   cr_assert(eq(i64, redis_server_integer(server, "EXISTS rl:{new}:default"), 0));
   ASSERT_ALLOWED(store_take(store, "new", &spec, 1, SPILE_STORE_TIME), 4);
   store_close(store);
+  redis_server_free(server);
+}
+
+static void count_line(void *user, spile_log_level level, const char *line) {
+  if (level == SPILE_LOG_WARNING)
+    (void)snprintf(user, 300, "%s", line);
+}
+
+static bool visit_nothing(void *user, const spile_stored *stored) {
+  (void)user, (void)stored;
+  return true;
+}
+
+/* Of several limits the answer names the one whose key somebody else wrote, and a list says how many it leaves out. */
+Test(redis, redis_11_what_others_stored_is_told_by_limit_and_number) {
+  static const char *const values[] = {"text", "w1:42", "5:1:1000:"};
+  redis_server *server = redis_server_start();
+  char line[300] = "";
+  spile_options options = SPILE_OPTIONS_INIT;
+  options.timeout_ms = 20000;
+  options.log = count_line;
+  options.log_user = line;
+  spile_limiter *limiter;
+  cr_assert(eq(int, spile_open(&limiter, redis_server_unix_uri(server), &options, NULL), SPILE_OK));
+  spile_limit *limits[3];
+  spile_request requests[3];
+  for (int i = 0; i < 3; i++) {
+    char text[32];
+    (void)snprintf(text, sizeof(text), "%d/s,name=limit%d", 5 + i, i);
+    cr_assert(eq(int, spile_limit_parse(&limits[i], text, NULL), SPILE_OK));
+    requests[i] = (spile_request){limits[i], "secret", 6, 1};
+  }
+  for (uint32_t at = 0; at < 3; at++) {
+    for (int value = 0; value < 3; value++) {
+      redis_server_run(server, "FLUSHDB");
+      redis_server_run(server, value < 2 ? "SET rl:{secret}:limit%d %s PX 100000" : "SET rl:{secret}:limit%d %s",
+                       (int)at, values[value]);
+      spile_decision d;
+      cr_assert(eq(int, spile_take_all(limiter, requests, 3, &d, NULL), SPILE_EUNAVAILABLE));
+      cr_assert(eq(u32, d.index, at));
+      cr_assert(strstr(d.detail, spile_limit_name(limits[at])) != NULL && strstr(d.detail, "secret") == NULL, "%s",
+                d.detail);
+    }
+  }
+  redis_server_run(server, "RPUSH rl:{list}:default a");
+  spile_error error = {0};
+  cr_assert(eq(int, spile_each(limiter, visit_nothing, NULL, &error), SPILE_OK));
+  cr_assert(strstr(line, "left out 2 keys") != NULL, "%s", line);
+  for (int i = 0; i < 3; i++)
+    spile_limit_unref(limits[i]);
+  spile_close(limiter);
   redis_server_free(server);
 }
 

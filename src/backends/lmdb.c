@@ -20,8 +20,10 @@
  * free. Who is stopped while it holds the lock stops the others' charges, not their denials; a denial that would have
  * written something (numbers that changed, a clock that was set back) stands without it.
  */
+#include <errno.h>
 #include <lmdb.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 #include "backends/address.h"
@@ -31,6 +33,8 @@
 #include "core/record.h"
 
 #define TIMEOUT_MS 1000
+/* With less room than this a disk is full: a write takes a few pages at once. */
+#define DISK_SCARCE_BYTES (256U << 10)
 #define READER_NAP_NS 200000
 #define READER_PATIENCE_MS 50
 #define MAP_SIZE_DEFAULT (INT64_C(1) << 30)
@@ -162,6 +166,21 @@ static int lmdb_write(const spile__lmdb_store *store, MDB_txn *txn, int64_t now_
   return 0;
 }
 
+/*
+ * A write that failed may be on the disk in part or as a whole. LMDB calls a write that was cut short an I/O error,
+ * also where only room was missing, so that is looked at here.
+ */
+static int lmdb_write_failed(const spile__lmdb_store *store, int failed, spile_error *error) {
+  if (failed < 0)
+    return spile__lmdb_fail(error, failed, "write to LMDB");
+  struct statvfs disk;
+  bool full = failed == ENOSPC || (failed == EIO && fstatvfs(store->env->dir_fd, &disk) == 0 &&
+                                   disk.f_bavail < DISK_SCARCE_BYTES / disk.f_frsize);
+  return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_IO,
+                           "cannot write to LMDB: %s; whether it was charged is not known; %s", strerror(failed),
+                           full ? "the disk is full: make room" : "look at the disk and its log");
+}
+
 /* What was to be written could not be. @return SPILE_OK where that was only to correct something; else `failure` */
 static int lmdb_unwritten(const spile_call *call, const lmdb_found *found, int failure) {
   if ((found->pays & found->changes) != 0)
@@ -191,7 +210,7 @@ static int lmdb_attempt(spile__lmdb_store *store, spile_call *call, lmdb_found *
   *full = failed == MDB_MAP_FULL;
   if (failed == 0 || *full)
     return SPILE_OK;
-  return lmdb_unwritten(call, found, spile__lmdb_fail(call->error, failed, "write to LMDB"));
+  return lmdb_unwritten(call, found, lmdb_write_failed(store, failed, call->error));
 }
 
 /* There was no room, and looking for some did not help. */

@@ -54,6 +54,20 @@ static int data_check(int dir_fd, const spile_env *outside, bool *fresh, spile_e
   return result;
 }
 
+/* A store that begins may be a path that is wrong; one that begins anew has lost what it held. */
+static void data_tell_fresh(const spile__lmdb_env *env, const char *path, const spile_env *outside) {
+  char line[256];
+  if (env->side.known)
+    (void)snprintf(
+        line, sizeof(line),
+        "lmdb: the data file is gone or was cut to nothing; the store starts empty, and every key may take its "
+        "capacity once more: %.120s",
+        path);
+  else
+    (void)snprintf(line, sizeof(line), "lmdb: a new store begins in %.160s", path);
+  outside->log(outside->log_user, env->side.known ? SPILE_LOG_WARNING : SPILE_LOG_INFO, line);
+}
+
 /* Nobody in this process has the file open, or closing it here would drop LMDB's locks. */
 static int readers_make_room(int dir_fd, spile_error *error) {
   int fd = openat(dir_fd, SPILE__LMDB_LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -132,6 +146,8 @@ int spile__lmdb_data_open(spile__lmdb_env *env, const char *path, const spile_en
       result = data_discard(env->dir_fd, path, outside, error);
     if (result == SPILE_OK)
       result = data_check(env->dir_fd, outside, &fresh, error);
+    if (result == SPILE_OK && fresh && !env->side.untrusted)
+      data_tell_fresh(env, path, outside);
     if (result == SPILE_OK)
       result = readers_make_room(env->dir_fd, error);
     if (result != SPILE_OK)

@@ -95,9 +95,18 @@ int spile__lmdb_env_lock(spile__lmdb_env *env, const spile_env *outside, int64_t
   int failed = spile__lmdb_lock_take(&env->side.board->lock, wait_ms);
   if (failed == 0)
     return SPILE_OK;
+  long holder = failed == ETIMEDOUT ? spile__lmdb_lock_holder(&env->side.board->lock) : 0;
+  if (failed == ETIMEDOUT && holder <= 0)
+    return spile__store_fail(
+        error, SPILE_EUNAVAILABLE, SPILE_REASON_LOCKED,
+        "LMDB was locked up to the deadline; nothing was charged; let a process that is stopped go "
+        "on, or end it");
   if (failed == ETIMEDOUT)
-    return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_LOCKED,
-                             "the queue for the LMDB store did not move by the deadline");
+    return spile__store_fail(
+        error, SPILE_EUNAVAILABLE, SPILE_REASON_LOCKED,
+        "LMDB was locked up to the deadline; nothing was charged; thread %ld held it: if stopped, let "
+        "it go on or end it",
+        holder);
   return spile__store_fail(
       error, SPILE_EUNAVAILABLE, SPILE_REASON_IO,
       "the lock in \"spile.lock\" cannot be used (%s); close the store everywhere and open it again", strerror(failed));

@@ -119,6 +119,15 @@ int spile__lmdb_lock_take(spile__lmdb_lock *lock, int64_t wait_ms) {
   return lock_taken(lock, result);
 }
 
+long spile__lmdb_lock_holder(const spile__lmdb_lock *lock) {
+#ifdef __GLIBC__
+  return __atomic_load_n(&lock->mutex.__data.__owner, __ATOMIC_RELAXED);
+#else
+  (void)lock;
+  return 0;
+#endif
+}
+
 void spile__lmdb_lock_give(spile__lmdb_lock *lock) {
   (void)pthread_mutex_unlock(&lock->mutex);
 }

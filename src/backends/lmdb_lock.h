@@ -18,6 +18,9 @@ int spile__lmdb_lock_init(spile__lmdb_lock *lock);
 /* Takes the lock, waiting at most wait_ms; 0 or less tries once. @return 0; ETIMEDOUT; another errno: it is unusable */
 int spile__lmdb_lock_take(spile__lmdb_lock *lock, int64_t wait_ms);
 
+/* The thread that holds it, by the kernel's number; 0: nobody knows, or nobody does. For messages. */
+long spile__lmdb_lock_holder(const spile__lmdb_lock *lock);
+
 /* Gives back a lock that this thread took. */
 void spile__lmdb_lock_give(spile__lmdb_lock *lock);
 

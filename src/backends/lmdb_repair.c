@@ -48,6 +48,9 @@ static int repair_work(int dir_fd, void *user, spile_error *error) {
   spile_error found = {0};
   int result = spile__lmdb_check(fd, job->outside, &unfinished, &found);
   (void)close(fd);
+  if (result == SPILE_OK && unfinished)
+    job->outside->log(job->outside->log_user, SPILE_LOG_WARNING,
+                      "lmdb: the data file is empty: there is nothing to repair, and what it may have held is lost");
   if (result == SPILE_OK)
     return SPILE_OK;
   if (result != SPILE_EUNAVAILABLE || found.reason == SPILE_REASON_FOREIGN)

@@ -88,6 +88,8 @@ static int side_set_up(spile__lmdb_side *side, const spile__lmdb_board *now, spi
   if (!side_map(side))
     return side_fail(error, "map");
   spile__lmdb_board *board = side->board;
+  /* The boot's id is written once the data are there. */
+  side->known = side_ours(side) && board->boot_id[0] != '\0';
   if (!side_ours(side))
     memset(board, 0, SIDE_LEN);
   else if (memcmp(board->boot_id, side->boot_id, sizeof(board->boot_id)) != 0)

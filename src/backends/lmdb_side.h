@@ -35,6 +35,7 @@ typedef struct spile__lmdb_side {
   spile__lmdb_board *board;
   bool alone;     /* nobody else uses the directory, and nobody may join before spile__lmdb_side_share */
   bool untrusted; /* the data was being written without syncing when the host went down */
+  bool known;     /* alone: somebody had data here before */
   char boot_id[SPILE__LMDB_BOOT_ID_LEN];
 } spile__lmdb_side;
 

@@ -56,8 +56,8 @@ static int no_room(spile_call *call, size_t item) {
 static int limit_failed(memory_store *memory, int full_code, spile_error *error) {
   if (!spile__memory_limits_full(&memory->table))
     return spile__store_fail(error, SPILE_ENOMEM, SPILE_REASON_NONE,
-                             "out of memory for a limit that is new to the "
-                             "memory store");
+                             "no memory for a limit that is new to the "
+                             "memory store; nothing was charged");
   return spile__store_fail(error, full_code, SPILE_REASON_NONE,
                            "the memory store has met %d limits, the most it can tell apart; limits that changed count "
                            "each time: open a new store",

@@ -39,8 +39,8 @@ int spile__redis_borrow(spile__redis_store *store, int64_t deadline_ms, spile__r
   if (*out != NULL)
     return SPILE_OK;
   return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_BUSY,
-                           "all %zu connections to %s were in use until too little time was left; nothing was charged; "
-                           "allow more connections or a longer time",
+                           "every connection (%zu) was in use until too little time was left; nothing was charged; "
+                           "allow more of them or more time: %s",
                            store->n_links, store->address.target);
 }
 
@@ -225,6 +225,22 @@ static bool readings_take(spile_call *call, const redisReply *reply) {
   return valid;
 }
 
+/* Which item an error is about, where the server says so: of several the script does, as "… bucket 2: …". */
+static void failed_item_take(spile_call *call, const redisReply *reply) {
+  bool about_one = call->error->reason == SPILE_REASON_FOREIGN || call->error->reason == SPILE_REASON_FORMAT;
+  if (reply->type != REDIS_REPLY_ERROR || !about_one)
+    return;
+  size_t item = 1;
+  const char *at = call->n > 1 ? strstr(reply->str, " bucket ") : NULL;
+  if (at != NULL) {
+    item = 0;
+    for (at += strlen(" bucket "); *at >= '0' && *at <= '9' && item <= SPILE_REQUESTS_MAX; at++)
+      item = 10 * item + (size_t)(*at - '0');
+  }
+  if ((at != NULL || call->n == 1) && item >= 1 && item <= call->n)
+    call->failed_item = item - 1;
+}
+
 static int redis_decide_on(const spile__redis_store *store, spile__redis_link *link, spile_call *call) {
   redis_command command;
   if (!scratch_reserve(store, link, call))
@@ -234,8 +250,10 @@ static int redis_decide_on(const spile__redis_store *store, spile__redis_link *l
   int result = take_send(link, call, &command, &reply);
   if (result != SPILE_OK)
     return result;
-  if (!readings_take(call, reply))
+  if (!readings_take(call, reply)) {
     result = spile__redis_link_refused(link, reply, call->error);
+    failed_item_take(call, reply);
+  }
   freeReplyObject(reply);
   return result;
 }

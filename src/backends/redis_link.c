@@ -38,6 +38,8 @@ void spile__redis_link_close(spile__redis_link *link) {
 
 /* ---- Talking ---- */
 
+static const char not_an_answer[] = "what came is no answer of a Redis server to this";
+
 /* One exchange: what to send, what to expect, and how it went. */
 typedef struct link_talk {
   const spile__redis_buffer *out;
@@ -54,13 +56,24 @@ static int64_t link_left_ms(const spile__redis_link *link, int64_t deadline_ms) 
   return deadline_ms - link->env->monotonic_ms(link->env->user);
 }
 
+/* What to do about an exchange that failed. */
+static const char *talk_advice(spile_reason reason) {
+  if (reason == SPILE_REASON_TIMEOUT)
+    return "; look at its load, or give it more time";
+  if (reason == SPILE_REASON_CLOSED)
+    return "; look at the server's log";
+  return reason == SPILE_REASON_PROTOCOL ? "; is a proxy between?" : "; look at the server";
+}
+
 static int talk_fail(spile__redis_link *link, const link_talk *talk, spile_reason reason, const char *what) {
   spile__redis_link_close(link);
   bool unclear = !talk->greeting && talk->sent;
   if (talk->greeting && (reason == SPILE_REASON_TIMEOUT || reason == SPILE_REASON_CLOSED))
     reason = SPILE_REASON_CONNECT;
-  return spile__store_fail(talk->error, SPILE_EUNAVAILABLE, reason, "%s: %s%s", link->names->address->target, what,
-                           unclear ? "; whether the command ran is not known" : "");
+  /* The address is last: a decision keeps the beginning of a message. */
+  return spile__store_fail(talk->error, SPILE_EUNAVAILABLE, reason, "%s; %s%s: %s", what,
+                           unclear ? "whether the command ran is not known" : "nothing was charged",
+                           talk_advice(reason), link->names->address->target);
 }
 
 static int talk_fail_memory(spile__redis_link *link, const link_talk *talk) {
@@ -108,8 +121,7 @@ static int talk_receive(spile__redis_link *link, const link_talk *talk, size_t *
     if (complete > 0)
       return SPILE_OK;
     if (complete < 0)
-      return talk_fail(link, talk, SPILE_REASON_PROTOCOL,
-                       "what came is not an answer of a Redis server to this command");
+      return talk_fail(link, talk, SPILE_REASON_PROTOCOL, not_an_answer);
     /* A piece of an answer leaves room for the rest: what a greeting needed is enough for nearly every take. */
     if (!spile__redis_buffer_reserve(link->env, &link->in, 1))
       return talk_fail_memory(link, talk);
@@ -141,9 +153,8 @@ static int talk_parse(spile__redis_link *link, const link_talk *talk, size_t siz
   bool parsed = redisReaderFeed(link->reader, link->in.bytes, size) == REDIS_OK &&
                 redisReaderGetReply(link->reader, &reply) == REDIS_OK && reply != NULL;
   if (!parsed)
-    return link->reader->err == REDIS_ERR_OOM
-               ? talk_fail_memory(link, talk)
-               : talk_fail(link, talk, SPILE_REASON_PROTOCOL, "the answer is nested deeper than any of a Redis server");
+    return link->reader->err == REDIS_ERR_OOM ? talk_fail_memory(link, talk)
+                                              : talk_fail(link, talk, SPILE_REASON_PROTOCOL, not_an_answer);
   link->in.len -= size;
   memmove(link->in.bytes, link->in.bytes + size, link->in.len);
   *out = reply;
@@ -346,7 +357,24 @@ static int link_connect_peer(spile__redis_link *link, const spile__redis_peer *p
 static const char *connect_failure_text(int failure) {
   if (failure == -ETIMEDOUT)
     return "no answer by the deadline";
-  return failure == -EAGAIN ? "it takes no new connections in" : strerror(-failure);
+  return failure == -EAGAIN ? "it is there and takes nobody in" : strerror(-failure);
+}
+
+static const char *connect_advice(int failure) {
+  switch (failure) {
+  case -ETIMEDOUT:
+    return "look for a firewall, a stopped server or a wrong address";
+  case -EAGAIN:
+    return "look whether it is stopped or overloaded";
+  case -EACCES:
+  case -EPERM:
+    return "give this user the right to the socket";
+  case -EMFILE:
+  case -ENFILE:
+    return "raise the limit of open files";
+  default:
+    return "start the server or correct the address";
+  }
 }
 
 /*
@@ -372,8 +400,8 @@ static int link_connect_route(spile__redis_link *link, const spile__redis_route 
   }
   if (failure != 0)
     return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_CONNECT,
-                             "no connection to %s: %s; start the server or correct the address",
-                             link->names->address->target, connect_failure_text(failure));
+                             "no connection: %s; nothing was charged; %s: %s", connect_failure_text(failure),
+                             connect_advice(failure), link->names->address->target);
   int result = link_greet(link, deadline_ms, error);
   if (result == SPILE_OK)
     spile__redis_names_answered(link->names, link->generation, link->peer);

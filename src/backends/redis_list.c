@@ -321,6 +321,12 @@ static bool stored_fill(const spile__redis_key *key, redisReply **replies, int64
   return true;
 }
 
+/* Whether the key of these replies is no longer there. */
+static bool has_gone(redisReply **replies) {
+  return (replies[1]->type == REDIS_REPLY_INTEGER && replies[1]->integer == -2) ||
+         (replies[2]->type == REDIS_REPLY_INTEGER && replies[2]->integer == -2);
+}
+
 /* Whether a name may be that of a log, whose values are long. */
 static bool name_is_log(const redisReply *name) {
   const char *word = spile__algorithm_get(SPILE_SLIDING_LOG)->name;
@@ -360,7 +366,8 @@ typedef struct list_walk {
   int64_t timeout_ms; /* of each step */
   spile_visitor *visit;
   void *user;
-  bool ended; /* the visitor has seen enough */
+  bool ended;       /* the visitor has seen enough */
+  uint64_t foreign; /* keys that are no buckets */
   spile_error *error;
 } list_walk;
 
@@ -378,6 +385,8 @@ static int page_show(spile__redis_store *store, list_walk *walk, const list_page
       spile_stored stored;
       if (name_decode(page->keys[from + i], copy, &key) && stored_fill(&key, &replies[3 * i], walk->now_ms, &stored))
         walk->ended = !walk->visit(walk->user, &stored);
+      else if (!has_gone(&replies[3 * i]))
+        walk->foreign++;
     }
     for (size_t i = 0; i < 3 * n; i++)
       freeReplyObject(replies[i]);
@@ -412,7 +421,14 @@ int spile__redis_each(spile_store *base, int64_t now_ms, int64_t timeout_ms, spi
   spile__redis_store *store = (spile__redis_store *)base;
   list_walk walk = {.now_ms = now_ms, .timeout_ms = timeout_ms, .visit = visit, .user = user, .error = error};
   int result = store->given_time ? SPILE_OK : walk_run(store, &walk, false);
-  if (result != SPILE_OK || walk.ended)
-    return result;
-  return walk_run(store, &walk, true);
+  if (result == SPILE_OK && !walk.ended)
+    result = walk_run(store, &walk, true);
+  if (walk.foreign > 0) {
+    char line[200];
+    (void)snprintf(line, sizeof(line),
+                   "redis: left out %llu keys under \"%s:\" that are no buckets of this version; takes of them fail",
+                   (unsigned long long)walk.foreign, store->key_prefix);
+    store->env->log(store->env->log_user, SPILE_LOG_WARNING, line);
+  }
+  return result;
 }
