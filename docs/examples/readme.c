@@ -20,8 +20,10 @@ int main(int argc, char **argv) {
     int result = spile_take(limiter, limit, "alice", 5, 1, &decision); /* 5 bytes of key, 1 token */
     if (result == SPILE_ALLOWED)
       printf("allowed, %lld left\n", (long long)decision.remaining);
-    else if (result == SPILE_DENIED)
+    else if (result == SPILE_DENIED && decision.decided_by == SPILE_BY_STORE)
       printf("denied, try again in %lld ms\n", (long long)decision.retry_after_ms);
+    else if (result == SPILE_DENIED) /* by a policy, or for want of room: an HTTP server says 503 here, not 429 */
+      printf("not now: %s\n", decision.detail);
     else
       printf("no answer: %s: %s\n", spile_code_text(result), decision.detail);
   }
