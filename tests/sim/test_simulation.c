@@ -63,7 +63,7 @@ Test(simulation, keeps_every_promise) {
     cr_expect(report.faults[i] > 0, "%s never happened", sim_fault_name((sim_fault)i));
   cr_expect(report.answered > takes / 2);
   cr_expect(report.unclear > takes / 100);
-  cr_expect(report.refused > takes / 100);
+  cr_expect(report.refused > takes / 200);
   cr_expect(report.first > takes / 10000);
   cr_expect(report.charges > takes / 4);
   cr_expect(report.most > 10);
