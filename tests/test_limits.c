@@ -408,7 +408,7 @@ static const fault_row fault_rows[] = {
     {"\"GET /a\":[\"unlimited\"]", "limits[\"GET /a\"][0]: ", "no named limit"},
     {"\"defualt\":\"unlimited\"", "limits.defualt: ", "write \"default\""},
     {"\"/a\":\"unlimited\"", "limits[\"/a\"]: ", "is no route"},
-    {"\"GET a\":\"unlimited\"", "limits[\"GET a\"]: ", "is no route"},
+    {"\"GET a\":\"unlimited\"", "limits[\"GET a\"]: ", "has a path that does not begin with a slash"},
     {"\"G* /a\":\"unlimited\"", "limits[\"G* /a\"]: ", "no method"},
     {"\"GET /a?b=1\":\"unlimited\"", "limits[\"GET /a?b=1\"]: ", "query"},
     {"\"GET /a#b\":\"unlimited\"", "limits[\"GET /a#b\"]: ", "query"},

@@ -57,18 +57,35 @@ static const spelling_row spellings[] = {
     {"GET", "/.", "GET /"},
     {"GET", "/?", "GET /"},
     {"OPTIONS", "*", "OPTIONS *"},
+    /* In absolute form, as a proxy is asked (RFC 9112, 3.2.2) and every server has to take it. */
+    {"POST", "http://h/export", "POST /export"},
+    {"POST", "HTTPS://user@[::1]:8443//x/..//export/?q#f", "POST /export"},
+    {"POST", "coap+tcp://h/export", "POST /export"},
+    {"POST", "http:///export", "POST /export"},
+    {"GET", "http://h", "GET /"},
+    {"GET", "http://h?/x", "GET /"},
+    {"GET", "http://h#/x", "GET /"},
+    {"GET", "http:/h/x", "GET /http:/h/x"},
+    {"GET", "/http://h/x", "GET /http:/h/x"},
+    {"GET", "1http://h/x", "GET /1http:/h/x"},
+    {"GET", "?x=1", "GET /"},
+    {"GET", "?", "GET /"},
+    {"GET", "", "GET /"},
+    {"GET", "a", "GET /a"},
+    {"GET", "./a", "GET /a"},
+    {"GET", "../a", "GET /a"},
+    {"CONNECT", "h:443", "CONNECT /h:443"},
+    {NULL, "GET a", "GET /a"},
+    {NULL, "GET http://h ", "GET /"},
     {NULL, "get  /a/", "GET /a"},
     {NULL, " get\t/a b/ ", "GET /a b"},
     {NULL, "* /api/*", "* /api/*"},
     {NULL, "GET", NULL},
     {NULL, "GET ", NULL},
     {NULL, "", NULL},
-    {NULL, "GET a", NULL},
     {"", "/a", NULL},
     {"GET POST", "/a", NULL},
-    {"GET", "", NULL},
-    {"GET", "a", NULL},
-    {"GET", "?", NULL},
+    {NULL, "/a", NULL},
 };
 
 Test(limits_routes, HTTP_08_a_path_has_one_spelling) {
@@ -85,6 +102,34 @@ Test(limits_routes, HTTP_08_a_path_has_one_spelling) {
     spile__route_text again;
     cr_assert(spile__route_spell(&again, NULL, text.bytes, false) && strcmp(again.bytes, text.bytes) == 0,
               "%s becomes %s", text.bytes, again.bytes);
+  }
+}
+
+Test(limits_routes, HTTP_08_no_form_of_a_target_goes_past_an_entry) {
+  spile_limits *limits =
+      limits_of("{\"on_store_error\":\"open\",\"limits\":{\"default\":\"unlimited\",\"POST /export\":\"blocked\","
+                "\"* /\":\"blocked\"}}");
+  static const char *const targets[] = {"/export", "http://h/export", "HTTP://h:80/export?x", "export"};
+  for (size_t i = 0; i < sizeof(targets) / sizeof(targets[0]); i++)
+    cr_assert(strcmp(entry_of(limits, "POST", targets[i], NULL), "POST /export") == 0, "%s", targets[i]);
+  static const char *const roots[] = {"/", "", "?x=1", "http://h", "http://h?x=1", "http://h/"};
+  for (size_t i = 0; i < sizeof(roots) / sizeof(roots[0]); i++)
+    cr_assert(strcmp(entry_of(limits, "GET", roots[i], NULL), "* /") == 0, "%s", roots[i]);
+  spile_limits_unref(limits);
+}
+
+Test(limits_routes, an_entry_is_a_path_and_has_no_host) {
+  static const char *const entries[] = {"GET http://h/a", "GET a", "GET ?a"};
+  for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
+    char text[200];
+    (void)snprintf(text, sizeof(text),
+                   "{\"on_store_error\":\"open\",\"limits\":{\"default\":\"blocked\",\"%s\":"
+                   "\"unlimited\"}}",
+                   entries[i]);
+    limits_text *loaded = limits_text_of(text);
+    cr_assert(strstr(loaded->faults, "has a path that does not begin with a slash; write METHOD and PATH") != NULL,
+              "%s: %s", entries[i], loaded->faults);
+    limits_text_finish(loaded);
   }
 }
 

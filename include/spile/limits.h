@@ -101,7 +101,8 @@ typedef enum spile_route_word {
  * Both sides are brought into one spelling first: the method in capitals, the path without query, with its percent
  * signs undone where they mean nothing (%41 is A), // as /, . and .. resolved and no slash at the end; with
  * "ignore_case": true in the file letters of paths are small. A path whose one spelling is longer than 8,000 bytes
- * meets `default`.
+ * meets `default`. A target in absolute form (http://host/path; RFC 9112, 3.2.2) is its path, no path is /, and one
+ * without a slash at its beginning gets it.
  *
  * @param method  such as "POST"; NULL: `path` is the whole text of a route, such as "POST /search"
  * @param path    the path, or the pattern that the server's router matched; a query does not matter

@@ -19,6 +19,14 @@ static bool is_method(const char *method, size_t len) {
   return (len == 1 && *method == '*') || strspn(method, letters) >= len;
 }
 
+/* Whether the path of a text that is a route begins as paths of a file do: requests may be written otherwise. */
+static bool has_slash_first(const char *text) {
+  text += strspn(text, " \t");
+  text += strcspn(text, " \t");
+  text += strspn(text, " \t");
+  return *text == '/' || *text == '*';
+}
+
 /* Several stars in a row say no more than one. */
 static size_t stars_join(char *text, size_t len) {
   size_t kept = 0;
@@ -42,6 +50,8 @@ const char *spile__route_read(spile__reader *reader, const spile__node *node, co
     len = stars_join(route.bytes, route.len);
     if (!is_method(route.bytes, route.method_len))
       what = "has no method: one is capitals, or * alone for any";
+    else if (!has_slash_first(text))
+      what = "has a path that does not begin with a slash";
     else if (strpbrk(text, "?#") != NULL)
       what = "has a query, which is no part of a route";
     else if (len > SPILE_NAME_LEN_MAX)

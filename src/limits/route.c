@@ -59,6 +59,22 @@ static bool is_path_end(char c) {
   return c == '\0' || c == '?' || c == '#';
 }
 
+/* Where the path begins in SCHEME://HOST/path, a request in absolute form (RFC 9112, 3.2.2); of another, where it does.
+ */
+static const char *path_begin(const char *target) {
+  const char *at = target;
+  char first = letter_lower(*at);
+  if (first < 'a' || first > 'z')
+    return target;
+  while (is_unreserved((unsigned char)*at) || *at == '+')
+    at++;
+  if (strncmp(at, "://", 3) != 0)
+    return target;
+  for (at += 3; *at != '/' && !is_path_end(*at);)
+    at++;
+  return at;
+}
+
 /* Drops the segment that starts at `from`, its slash, and for ".." the segment before. */
 static void spelling_drop(spile__route_text *out, size_t from, size_t path_from) {
   bool two = out->len - from == 3;
@@ -69,12 +85,14 @@ static void spelling_drop(spile__route_text *out, size_t from, size_t path_from)
   }
 }
 
-static bool spelling_put_path(spile__route_text *out, const char *path, size_t path_len, bool ignore_case) {
-  const char *end = path + path_len;
+static bool spelling_put_path(spile__route_text *out, const char *target, size_t target_len, bool ignore_case) {
+  const char *end = target + target_len;
+  const char *path = path_begin(target);
   size_t path_from = out->len;
   while (path < end && !is_path_end(*path)) {
     size_t from = out->len;
-    bool slash = *path == '/';
+    /* What begins without a slash is given one, but for the star of OPTIONS and of globs. */
+    bool slash = *path == '/' || (from == path_from && *path != '*');
     while (path < end && *path == '/')
       path++;
     if (slash && !spelling_put(out, '/'))
@@ -98,7 +116,8 @@ bool spile__route_spell(spile__route_text *out, const char *method, const char *
     return false;
   size_t path_len = strlen(path);
   size_t method_len = method != NULL ? strlen(method) : 0;
-  if (method == NULL) {
+  bool text = method == NULL;
+  if (text) {
     while (is_blank(*path))
       path++, path_len--;
     method = path;
@@ -110,7 +129,7 @@ bool spile__route_spell(spile__route_text *out, const char *method, const char *
     while (path_len > 0 && is_blank(path[path_len - 1]))
       path_len--;
   }
-  if (method_len == 0 || path_len == 0 || (*path != '/' && *path != '*') || method_len >= SPILE__ROUTE_LEN_MAX)
+  if (method_len == 0 || (text && path_len == 0) || method_len >= SPILE__ROUTE_LEN_MAX)
     return false;
 
   out->len = 0;

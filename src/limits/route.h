@@ -6,6 +6,8 @@
  * before they are compared, so that no spelling that a router takes for the same path meets other limits:
  *
  *   - the method in capitals;
+ *   - of a request in absolute form, http://host/path, what stands behind the host; no path is /, and one that begins
+ *     without a slash (and is not the star of OPTIONS) gets it;
  *   - the path up to '?' or '#';
  *   - %41 is A: percent signs before letters, digits and - . _ ~ are undone, the digits of others in capitals;
  *   - // is /, and the segments . and .. are resolved (RFC 3986, 5.2.4);

@@ -354,6 +354,9 @@ EOF
     same 'Content-Type of a 429' "$(header Content-Type)" application/json
     same 'the body of a 429' "$(cat "$work/body")" '{"error":"rate_limited"}'
     same 'another spelling of the path' "$(post '//search/?q=2')" 429
+    same 'a target in absolute form' "$(post /search --request-target http://site/search)" 429
+    same 'one that has a query and no path' "$(post / -X GET --request-target 'http://site?x=1')" 200
+    same 'which is skipped as GET / is' "$(header RateLimit)" ''
     same 'a client that names another' "$(post /search -H 'X-Forwarded-For: 203.0.113.9')" 429
     same 'another route' "$(post /other)" 200
     same 'its body' "$(cat "$work/body")" 'the site'
