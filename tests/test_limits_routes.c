@@ -50,6 +50,14 @@ static const spelling_row spellings[] = {
     {"POST", "/a%4", "POST /a%4"},
     {"POST", "/a%zz", "POST /a%zz"},
     {"POST", "/a%25b", "POST /a%25b"},
+    {"POST", "/a%252Fb", "POST /a%252Fb"},
+    {"POST", "/a%3f%23%00%0a%7f", "POST /a%3F%23%00%0A%7F"},
+    {"POST", "/v1/docs%3aexport", "POST /v1/docs:export"},
+    {"POST", "/%21%22%24%26%27%28%29%2B%2C%3B%3C%3D%3E%40%5B%5C%5D%5E%60%7B%7C%7D", "POST /!\"$&'()+,;<=>@[\\]^`{|}"},
+    {"GET", "/%c3%bcber%20uns",
+     "GET /\xc3\xbc"
+     "ber uns"},
+    {"GET", "/a%2Ab", "GET /a*b"},
     {"POST", "/...", "POST /..."},
     {"POST", "/.a/..b", "POST /.a/..b"},
     {"GET", "/", "GET /"},
@@ -129,6 +137,52 @@ Test(limits_routes, an_entry_is_a_path_and_has_no_host) {
     limits_text *loaded = limits_text_of(text);
     cr_assert(strstr(loaded->faults, "has a path that does not begin with a slash; write METHOD and PATH") != NULL,
               "%s: %s", entries[i], loaded->faults);
+    limits_text_finish(loaded);
+  }
+}
+
+Test(limits_routes, HTTP_08_an_entry_is_met_by_a_path_however_it_is_escaped) {
+  spile_limits *limits =
+      limits_of("{\"on_store_error\":\"open\",\"limits\":{\"default\":\"unlimited\","
+                "\"POST /v1/docs:export\":\"blocked\",\"GET /\xc3\xbc"
+                "ber\":\"blocked\","
+                "\"GET /a b\":\"blocked\",\"GET /c%2Bd%2Fe\":\"blocked\",\"GET /(x)*@y\":\"blocked\"}}");
+  static const char *const rows[][3] = {
+      {"POST", "/v1/docs:export", "POST /v1/docs:export"},
+      {"POST", "/v1/docs%3Aexport", "POST /v1/docs:export"},
+      {"GET",
+       "/\xc3\xbc"
+       "ber",
+       "GET /\xc3\xbc"
+       "ber"},
+      {"GET", "/%C3%BCber",
+       "GET /\xc3\xbc"
+       "ber"},
+      {"GET", "/a%20b", "GET /a b"},
+      {"GET", "/c+d%2fe", "GET /c+d%2Fe"},
+      {"GET", "/c+d/e", "default"},
+      {"GET", "/%28x%29%2A%40y", "GET /(x)*@y"},
+      {"GET", "/(x)*@y", "GET /(x)*@y"},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+    cr_assert(strcmp(entry_of(limits, rows[i][0], rows[i][1], NULL), rows[i][2]) == 0, "%s", rows[i][1]);
+  spile_limits_unref(limits);
+}
+
+Test(limits_routes, an_escape_that_an_entry_cannot_mean_is_told) {
+  static const char *const rows[][2] = {
+      {"GET /a%2ab", "has the escape of a star (%2A), which only * matches; "},
+      {"GET /%FF", "has escapes that are no UTF-8; "},
+      {"GET /%C3", "has escapes that are no UTF-8; "},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    char text[200];
+    (void)snprintf(text, sizeof(text),
+                   "{\"on_store_error\":\"open\",\"limits\":{\"default\":\"blocked\",\"%s\":"
+                   "\"unlimited\"}}",
+                   rows[i][0]);
+    limits_text *loaded = limits_text_of(text);
+    cr_assert(strstr(loaded->faults, rows[i][1]) != NULL, "%s: %s", rows[i][0], loaded->faults);
     limits_text_finish(loaded);
   }
 }

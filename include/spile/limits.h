@@ -98,9 +98,9 @@ typedef enum spile_route_word {
  * The most specific entry for a request: exact, then the glob with the most literal characters, then `default`; at
  * equal specificity the tier's.
  *
- * Both sides are brought into one spelling first: the method in capitals, the path without query, with its percent
- * signs undone where they mean nothing (%41 is A), // as /, . and .. resolved and no slash at the end; with
- * "ignore_case": true in the file letters of paths are small. A path whose one spelling is longer than 8,000 bytes
+ * Both sides are brought into one spelling first: the method in capitals, the path without query, with its escapes
+ * undone (%41 is A) but those of / ? # % and of control characters, // as /, . and .. resolved and no slash at the end;
+ * with "ignore_case": true in the file letters of paths are small. A path whose one spelling is longer than 8,000 bytes
  * meets `default`. A target in absolute form (http://host/path; RFC 9112, 3.2.2) is its path, no path is /, and one
  * without a slash at its beginning gets it.
  *

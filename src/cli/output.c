@@ -10,6 +10,8 @@
 
 #include <spile/spile.h>
 
+#include "core/text.h"
+
 /* The errno of the first write that failed; 0 while none did. */
 static int output_error;
 
@@ -128,41 +130,9 @@ void output_json_number(int64_t number) {
     output("%" PRId64, number);
 }
 
-/* The length of the UTF-8 character at `at`, or 0 when there is none: overlong forms, surrogates and what lies beyond
- * U+10FFFF are not UTF-8 (RFC 3629, section 4). */
-static size_t utf8_len(const unsigned char *at, size_t left) {
-  if (at[0] < 0x80)
-    return 1;
-  size_t len = at[0] >= 0xc2 && at[0] <= 0xdf   ? 2
-               : at[0] >= 0xe0 && at[0] <= 0xef ? 3
-               : at[0] >= 0xf0 && at[0] <= 0xf4 ? 4
-                                                : 0;
-  if (len == 0 || len > left)
-    return 0;
-  unsigned char least = at[0] == 0xe0 ? 0xa0 : at[0] == 0xf0 ? 0x90 : 0x80;
-  unsigned char most = at[0] == 0xed ? 0x9f : at[0] == 0xf4 ? 0x8f : 0xbf;
-  if (at[1] < least || at[1] > most)
-    return 0;
-  for (size_t i = 2; i < len; i++) {
-    if (at[i] < 0x80 || at[i] > 0xbf)
-      return 0;
-  }
-  return len;
-}
-
-static bool is_utf8(const unsigned char *bytes, size_t len) {
-  for (size_t i = 0; i < len;) {
-    size_t step = utf8_len(bytes + i, len - i);
-    if (step == 0)
-      return false;
-    i += step;
-  }
-  return true;
-}
-
 void output_json_member(const char *name, const void *bytes, size_t len) {
   const unsigned char *at = bytes;
-  bool utf8 = is_utf8(at, len);
+  bool utf8 = spile__is_utf8(bytes, len);
   output("\"%s\":\"", name);
   for (size_t i = 0; i < len; i++) {
     unsigned char c = at[i];

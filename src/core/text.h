@@ -19,6 +19,9 @@ void spile__text_put_number(spile__text *text, int64_t number);
 /* The bytes in double quotes, with \xNN for what is not printable ASCII, so that a message stays one harmless line. */
 void spile__text_put_quoted(spile__text *text, const char *bytes, size_t len);
 
+/* Whether bytes are UTF-8 (RFC 3629). */
+bool spile__is_utf8(const char *text, size_t len);
+
 /*
  * Fills `error` unless it is NULL or holds an earlier failure, and returns `code`. The message is `what` followed by up
  * to three numbers, each put where `what` has a '#'.

@@ -27,6 +27,14 @@ static bool has_slash_first(const char *text) {
   return *text == '/' || *text == '*';
 }
 
+/* Whether a text has the escape of a star, which no entry can mean: undone it would match any run. */
+static bool has_escaped_star(const char *text) {
+  const char *at = text;
+  while ((at = strchr(at, '%')) != NULL && !(at[1] == '2' && (at[2] == 'A' || at[2] == 'a')))
+    at++;
+  return at != NULL;
+}
+
 /* Several stars in a row say no more than one. */
 static size_t stars_join(char *text, size_t len) {
   size_t kept = 0;
@@ -56,6 +64,10 @@ const char *spile__route_read(spile__reader *reader, const spile__node *node, co
       what = "has a query, which is no part of a route";
     else if (len > SPILE_NAME_LEN_MAX)
       what = "is longer than the 255 bytes a route may have";
+    else if (has_escaped_star(text))
+      what = "has the escape of a star (%2A), which only * matches";
+    else if (!spile__is_utf8(route.bytes, len))
+      what = "has escapes that are no UTF-8";
     for (const char *c = route.bytes; *c != '\0'; c++) {
       if ((unsigned char)*c < 0x20 || *c == 0x7f)
         what = "has a control character";

@@ -26,10 +26,18 @@ static int hex_value(char c) {
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-/* The characters that mean the same with a percent sign and without one (RFC 3986, 2.3). */
-static bool is_unreserved(int c) {
-  char lower = letter_lower((char)c);
-  return (lower >= 'a' && lower <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_' || c == '~';
+/* The letters of a scheme (RFC 3986, 3.1). */
+static bool is_scheme(char c) {
+  char lower = letter_lower(c);
+  return (lower >= 'a' && lower <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
+}
+
+/*
+ * The characters of which an escape is another path: those that end a path or a segment, and the percent sign, which
+ * would begin another escape. Control characters are none that a text should have.
+ */
+static bool stays_escaped(int c) {
+  return c == '/' || c == '?' || c == '#' || c == '%' || c < 0x20 || c == 0x7f;
 }
 
 static bool spelling_put(spile__route_text *out, char c) {
@@ -50,7 +58,7 @@ static bool spelling_put_escaped(spile__route_text *out, const char **path, bool
   }
   *path += 3;
   int byte = high * 16 + low;
-  if (is_unreserved(byte))
+  if (!stays_escaped(byte))
     return spelling_put(out, ignore_case ? letter_lower((char)byte) : (char)byte);
   return spelling_put(out, '%') && spelling_put(out, letter_upper(at[1])) && spelling_put(out, letter_upper(at[2]));
 }
@@ -66,7 +74,7 @@ static const char *path_begin(const char *target) {
   char first = letter_lower(*at);
   if (first < 'a' || first > 'z')
     return target;
-  while (is_unreserved((unsigned char)*at) || *at == '+')
+  while (is_scheme(*at))
     at++;
   if (strncmp(at, "://", 3) != 0)
     return target;

@@ -9,13 +9,15 @@
  *   - of a request in absolute form, http://host/path, what stands behind the host; no path is /, and one that begins
  *     without a slash (and is not the star of OPTIONS) gets it;
  *   - the path up to '?' or '#';
- *   - %41 is A: percent signs before letters, digits and - . _ ~ are undone, the digits of others in capitals;
+ *   - %41 is A and %3A is ':', as a path means the same by either: all escapes are undone but those of / ? # % and of
+ *     control characters, whose digits are in capitals;
  *   - // is /, and the segments . and .. are resolved (RFC 3986, 5.2.4);
  *   - no slash at the end, but for the path / itself;
  *   - where the file says ignore_case, letters of the path are small.
  *
  * In a path of the file, `*` matches any run of bytes, slashes included; a path that ends in / and * matches the path
- * before that slash as well, since a slash at the end makes no difference. A method is literal or `*`.
+ * before that slash as well, since a slash at the end makes no difference. A method is literal or `*`. The star of a
+ * request is a letter like others, which only a star of the file matches.
  */
 #ifndef SPILE_LIMITS_ROUTE_H
 #define SPILE_LIMITS_ROUTE_H
