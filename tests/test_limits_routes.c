@@ -237,7 +237,9 @@ Test(limits_routes, exact_comes_before_globs_and_the_longest_glob_before_default
       {"GET", "/api/users/me", NULL, "GET /api/users/me", SPILE_ROUTE_BLOCKED},
       {"GET", "/api/users/me", "pro", "GET /api/users/me", SPILE_ROUTE_UNLIMITED},
       {"POST", "/api/users/me", NULL, "* /api/users/*", SPILE_ROUTE_BLOCKED}, /* 11 letters */
-      {"GET", "/api/users", NULL, "* /api/users/*", SPILE_ROUTE_BLOCKED},     /* a slash at the end is no difference */
+      {"HEAD", "/api/users/me", NULL, "GET /api/users/me", SPILE_ROUTE_BLOCKED},
+      {"HEAD", "/api/x", NULL, "GET /api/*", SPILE_ROUTE_BLOCKED},
+      {"GET", "/api/users", NULL, "* /api/users/*", SPILE_ROUTE_BLOCKED}, /* a slash at the end is no difference */
       {"GET", "/api/userx", NULL, "GET /api/*", SPILE_ROUTE_BLOCKED},
       {"POST", "/api/x", NULL, "* /api/*", SPILE_ROUTE_BLOCKED},
       {"POST", "/api/x", "pro", "* /api/*", SPILE_ROUTE_UNLIMITED}, /* equal weight: the tier's */
@@ -256,6 +258,60 @@ Test(limits_routes, exact_comes_before_globs_and_the_longest_glob_before_default
     cr_assert(strcmp(spile_route_text(route), rows[i].entry) == 0, "%s %s: %s", rows[i].method, rows[i].path,
               spile_route_text(route));
     cr_assert(eq(int, spile_route_word_of(route), rows[i].word), "%s %s", rows[i].method, rows[i].path);
+  }
+  spile_limits_unref(limits);
+}
+
+Test(limits_routes, the_path_decides_before_the_method_and_HEAD_is_GET_unless_it_is_named) {
+  spile_limits *limits = limits_of(
+      "{\"on_store_error\":\"open\",\"limits\":{\"default\":\"unlimited\",\"DELETE /*\":\"unlimited\",\"* /admin\":"
+      "\"blocked\",\"* /a/*\":\"blocked\",\"PROPPATCH /*\":\"unlimited\",\"GET /secret\":\"blocked\",\"HEAD /*\":"
+      "\"unlimited\",\"GET /a/*\":\"blocked\",\"GET /b\":\"blocked\",\"HEAD /b\":\"unlimited\",\"* /b\":\"blocked\"},"
+      "\"tiers\":{\"pro\":{\"* /b\":\"unlimited\",\"GET /*\":\"unlimited\"}}}");
+  static const char *const rows[][4] = {
+      {"DELETE", "/admin", NULL, "* /admin"},
+      {"DELETE", "/a/x", NULL, "* /a/*"},
+      {"PROPPATCH", "/a/x", NULL, "* /a/*"},
+      {"DELETE", "/x", NULL, "DELETE /*"},
+      {"HEAD", "/secret", NULL, "GET /secret"},
+      {"HEAD", "/a/x", NULL, "GET /a/*"},
+      {"HEAD", "/x", NULL, "HEAD /*"},
+      {"HEAD", "/b", NULL, "HEAD /b"},
+      {"GET", "/b", NULL, "GET /b"},
+      {"POST", "/b", NULL, "* /b"},
+      {"GET", "/b", "pro", "GET /b"},
+      {"POST", "/b", "pro", "* /b"},
+      {"GET", "/secret", "pro", "GET /secret"},
+      {"HEAD", "/y", "pro", "HEAD /*"},
+      {"GETX", "/b", NULL, "* /b"},
+      {"HEADX", "/secret", NULL, "default"},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    const char *entry = entry_of(limits, rows[i][0], rows[i][1], rows[i][2]);
+    cr_assert(strcmp(entry, rows[i][3]) == 0, "%s %s: %s", rows[i][0], rows[i][1], entry);
+  }
+  spile_limits_unref(limits);
+}
+
+Test(limits_routes, a_path_without_the_end_of_its_glob_weighs_as_much_as_with_it) {
+  spile_limits *limits = limits_of(
+      "{\"on_store_error\":\"open\",\"limits\":{\"default\":\"unlimited\",\"GET /admin/*\":\"blocked\",\"GET /admin*\":"
+      "\"unlimited\",\"* /s/*\":\"blocked\",\"GET /u/*/me\":\"unlimited\",\"* /u/*/me/*\":\"blocked\"},"
+      "\"tiers\":{\"pro\":{\"* /s*\":\"unlimited\"}}}");
+  static const char *const rows[][4] = {
+      {"GET", "/admin", NULL, "GET /admin/*"},
+      {"GET", "/admin/x", NULL, "GET /admin/*"},
+      {"GET", "/admins", NULL, "GET /admin*"},
+      {"GET", "/s", "pro", "* /s/*"},
+      {"GET", "/sx", "pro", "* /s*"},
+      {"GET", "/u/7/me", NULL, "GET /u/*/me"},
+      {"HEAD", "/u/7/me", NULL, "GET /u/*/me"},
+      {"POST", "/u/7/me", NULL, "* /u/*/me/*"},
+      {"GET", "/u/7/me/x", NULL, "* /u/*/me/*"},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    const char *entry = entry_of(limits, rows[i][0], rows[i][1], rows[i][2]);
+    cr_assert(strcmp(entry, rows[i][3]) == 0, "%s %s: %s", rows[i][0], rows[i][1], entry);
   }
   spile_limits_unref(limits);
 }
@@ -286,16 +342,27 @@ static bool model_span(const char *pattern, const char *text) {
 }
 
 /* A request is METHOD PATH in one spelling. A slash at the end would make no difference. */
-static bool model_matches(const char *pattern, const char *request) {
+static bool model_path_matches(const char *pattern, const char *request) {
   size_t method_len = strcspn(pattern, " ");
   size_t request_method_len = strcspn(request, " ");
-  if (strncmp(pattern, "* ", 2) != 0 &&
-      (method_len != request_method_len || strncmp(pattern, request, method_len) != 0))
-    return false;
   char slashed[300];
   (void)snprintf(slashed, sizeof(slashed), "%s/", request + request_method_len + 1);
   return model_span(pattern + method_len + 1, request + request_method_len + 1) ||
          (strcmp(slashed, "//") != 0 && model_span(pattern + method_len + 1, slashed));
+}
+
+/* How well the method of a pattern fits: 3 the request's own, 2 GET for HEAD, 1 any; 0: not at all. */
+static int model_method(const char *pattern, const char *request) {
+  size_t len = strcspn(request, " ") + 1;
+  if (strncmp(pattern, request, len) == 0)
+    return 3;
+  if (strncmp(request, "HEAD ", 5) == 0 && strncmp(pattern, "GET ", 4) == 0)
+    return 2;
+  return strncmp(pattern, "* ", 2) == 0 ? 1 : 0;
+}
+
+static bool model_matches(const char *pattern, const char *request) {
+  return model_method(pattern, request) > 0 && model_path_matches(pattern, request);
 }
 
 /* Of few letters, so that much matches. */
@@ -309,11 +376,11 @@ static void draw_path(char *out, bool glob, unsigned most) {
 }
 
 static void draw_route(char *out, bool glob, unsigned most) {
-  static const char *const methods[] = {"G ", "P ", "* "};
+  static const char *const methods[] = {"GET ", "HEAD ", "P ", "* "};
   char path[100];
   draw_path(path, glob, most);
   char text[110];
-  (void)snprintf(text, sizeof(text), "%s%s", methods[draw(glob ? 3 : 2)], path);
+  (void)snprintf(text, sizeof(text), "%s%s", methods[draw(glob ? 4 : 3)], path);
   spile__route_text spelled;
   cr_assert(spile__route_spell(&spelled, NULL, text, false));
   size_t kept = 0;
@@ -340,7 +407,7 @@ Test(limits_routes, matching_is_what_trying_every_way_finds) {
   cr_assert(lt(sz, 10000, matched));
 }
 
-/* Every path of up to 7 letters out of "ab/", in one spelling, for either method: enough for globs of up to 4. */
+/* Every path of up to 7 letters out of "ab/", in one spelling: enough for globs of up to 4. */
 static char (*all_requests)[16];
 static size_t all_count;
 
@@ -350,7 +417,7 @@ static void all_make(void) {
   size_t powers = 1;
   for (int len = 0; len <= 7; len++, powers *= 3) {
     for (size_t n = 0; n < powers; n++) {
-      char path[16] = "G /";
+      char path[16] = "P /";
       size_t rest = n;
       for (int i = 0; i < len; i++, rest /= 3)
         path[3 + i] = "ab/"[rest % 3];
@@ -358,25 +425,25 @@ static void all_make(void) {
       if (!spile__route_spell(&text, NULL, path, false) || strcmp(text.bytes, path) != 0)
         continue;
       memcpy(all_requests[all_count++], path, sizeof(path));
-      path[0] = 'P';
-      memcpy(all_requests[all_count++], path, sizeof(path));
     }
   }
 }
 
 static bool model_meet(const char *a, const char *b) {
+  if (strncmp(a, b, strcspn(a, " ") + 1) != 0)
+    return false;
   for (size_t i = 0; i < all_count; i++) {
-    if (model_matches(a, all_requests[i]) && model_matches(b, all_requests[i]))
+    if (model_path_matches(a, all_requests[i]) && model_path_matches(b, all_requests[i]))
       return true;
   }
   return false;
 }
 
-Test(limits_routes, two_globs_meet_exactly_where_some_request_matches_both) {
+Test(limits_routes, two_globs_of_one_method_meet_exactly_where_some_path_matches_both) {
   all_make();
   size_t meet = 0;
   size_t count = 0;
-  for (int i = 0; i < 6000; i++) {
+  for (int i = 0; i < 20000; i++) {
     char a[120];
     char b[120];
     draw_route(a, true, 3);
@@ -394,14 +461,18 @@ Test(limits_routes, two_globs_meet_exactly_where_some_request_matches_both) {
   free(all_requests);
 }
 
-/* The weight of a glob for a request that it matches; one that only a slash at the end makes match weighs less. */
-static int model_weight(const char *pattern, const char *request) {
-  int weight = 0;
-  for (const char *c = pattern; *c != '\0'; c++)
-    weight += *c != '*' && *c != ' ' ? 2 : 0;
-  size_t skip = strcspn(pattern, " ") + 1;
-  bool itself = model_span(pattern + skip, request + strcspn(request, " ") + 1);
-  return itself ? weight + 1 : weight - 2;
+/* Whether a pattern matches a request only because a slash at the end makes no difference. */
+static bool model_implied(const char *pattern, const char *request) {
+  return !model_span(pattern + strcspn(pattern, " ") + 1, request + strcspn(request, " ") + 1);
+}
+
+/* How specific a pattern is that matches: by the path first, then by the method. */
+static int model_rank(const char *pattern, const char *request) {
+  const char *path = pattern + strcspn(pattern, " ") + 1;
+  int literal = 0;
+  for (const char *c = path; *c != '\0'; c++)
+    literal += *c != '*' ? 1 : 0;
+  return (strchr(path, '*') == NULL ? 1000 : literal) * 4 + model_method(pattern, request);
 }
 
 enum { ENTRIES = 12 };
@@ -435,6 +506,18 @@ static spile_limits *random_limits(char entries[ENTRIES][120]) {
   return limits;
 }
 
+/* Whether a pattern matches as the path without its end alone, and that is an entry for the request's method. */
+static bool model_is_written_out(char entries[ENTRIES][120], const char *pattern, const char *request) {
+  const char *path = pattern + strcspn(pattern, " ") + 1;
+  for (size_t i = 0; i < ENTRIES && model_implied(pattern, request); i++) {
+    const char *other = entries[i] + strcspn(entries[i], " ") + 1;
+    if (model_method(entries[i], request) > 0 && strlen(other) + 2 == strlen(path) &&
+        strncmp(other, path, strlen(other)) == 0)
+      return true;
+  }
+  return false;
+}
+
 Test(limits_routes, the_tree_finds_what_comparing_with_every_entry_finds) {
   size_t found = 0;
   size_t files = 0;
@@ -448,18 +531,17 @@ Test(limits_routes, the_tree_finds_what_comparing_with_every_entry_finds) {
       char request[120];
       draw_route(request, false, 8);
       const char *best = "default";
-      int weight = -1;
+      int rank = -1;
       for (size_t j = 0; j < ENTRIES; j++) {
-        bool exact = strcmp(entries[j], request) == 0;
-        int now = exact                                                              ? 1000
-                  : spile__is_glob(entries[j]) && model_matches(entries[j], request) ? model_weight(entries[j], request)
-                                                                                     : -1;
-        best = now > weight ? entries[j] : best;
-        weight = now > weight ? now : weight;
+        if (!model_matches(entries[j], request) || model_is_written_out(entries, entries[j], request))
+          continue;
+        int now = model_rank(entries[j], request);
+        best = now > rank ? entries[j] : best;
+        rank = now > rank ? now : rank;
       }
       const char *entry = entry_of(limits, NULL, request, NULL);
       cr_assert(strcmp(entry, best) == 0, "%s meets %s, not %s", request, entry, best);
-      found += weight >= 0 ? 1 : 0;
+      found += rank >= 0 ? 1 : 0;
     }
     spile_limits_unref(limits);
   }

@@ -80,7 +80,7 @@ Test(replay_limits, of_a_real_log_tells_who_is_denied_by_what_when_and_how_often
                            "/presentations/*\",\"requests\":1014,\"denied\":35},{\"entry\":\"* "
                            "/wp-*\",\"requests\":9,\"denied\":9}],");
   expect_contains(run.out, "\"shadow\":[{\"limit\":\"always#strict\",\"requests\":4633,\"denied\":227}],\"left_out\":[{"
-                           "\"limit\":\"GET /projects/xdotool\",\"requests\":115}]}\n");
+                           "\"limit\":\"GET /projects/xdotool\",\"requests\":118}]}\n");
 }
 
 Test(replay_limits, in_words) {
@@ -95,7 +95,7 @@ Test(replay_limits, in_words) {
                   "denied by limit:\n      35  GET /presentations/*\n"
                   "denied by entry:\n      35 of     1014  GET /presentations/*\n       9 of        9  * /wp-*\n"
                   "limits that only watch would have denied:\n     227 of     4633  always#strict\n"
-                  "left out, as no log tells whose buckets they are:\n     115  GET /projects/xdotool\n"
+                  "left out, as no log tells whose buckets they are:\n     118  GET /projects/xdotool\n"
                   "most denied:\n      35  198.19.73.128\n");
   expect_contains(run.out, "most denied hours:\n      29 of      110  2015-05-18T08:00Z\n");
 }

@@ -95,8 +95,9 @@ typedef enum spile_route_word {
 } spile_route_word;
 
 /**
- * The most specific entry for a request: exact, then the glob with the most literal characters, then `default`; at
- * equal specificity the tier's.
+ * The most specific entry for a request. The path decides first: exact, then the glob with the most literal characters
+ * in its path, then `default`; then the method: the request's own, GET for HEAD, then any; of entries alike in both the
+ * tier's.
  *
  * Both sides are brought into one spelling first: the method in capitals, the path without query, with its escapes
  * undone (%41 is A) but those of / ? # % and of control characters, // as /, . and .. resolved and no slash at the end;

@@ -236,7 +236,7 @@ static void explain_limit(const spile_limits *limits, const spile_route *route, 
     output("   All routes draw on the same allowance.\n");
   } else if (put_sharers(&limits->base, route, limit->limit, 0) > 0) {
     output(".\n");
-  } else if (spile__is_glob(route->text)) {
+  } else if (strchr(route->text, '*') != NULL) {
     output("   All routes that match ");
     put_text(route->text);
     output(" draw on the same allowance.\n");

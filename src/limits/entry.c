@@ -261,8 +261,8 @@ static int glob_compare(const void *a, const void *b) {
 }
 
 /*
- * Two globs of equal weight that one request can match would leave it to chance which of them applies. Each is told
- * once, with the first that it meets. SPILE__STARS_MAX bounds the pairs.
+ * Two globs of equal weight and one method that one path can match would leave it to chance which of them applies. Each
+ * is told once, with the first that it meets. SPILE__STARS_MAX bounds the pairs.
  */
 static void globs_compare(spile__reader *reader, glob *globs, size_t n) {
   qsort(globs, n, sizeof(*globs), glob_compare);
@@ -301,7 +301,7 @@ static bool route_note(spile__reader *reader, tier_reading *reading, const spile
                        spile__show(text, strlen(text)).text);
     return false;
   }
-  for (const char *c = text; *c != '\0'; c++)
+  for (const char *c = strchr(text, ' '); *c != '\0'; c++)
     reading->stars += *c == '*' ? 1 : 0;
   if (reading->stars > SPILE__STARS_MAX)
     return true; /* told once, when all are read */

@@ -57,19 +57,23 @@ static const spile__tier *tier_find(const spile_limits *limits, const char *name
   return NULL;
 }
 
+/* The more specific of two entries, either of which may be NULL: the tier's, if they are alike. */
+static const spile_route *route_choose(const spile_route *base, int base_rank, const spile_route *tier, int tier_rank) {
+  return tier != NULL && tier_rank >= base_rank ? tier : base;
+}
+
 /* The entry that is written for this request, or NULL. */
 static const spile_route *route_find(const spile_limits *limits, const spile__tier *tier,
                                      const spile__route_text *request) {
-  const spile_route *route = tier != NULL ? spile__table_exact(&tier->table, request) : NULL;
-  if (route == NULL)
-    route = spile__table_exact(&limits->base.table, request);
-  if (route != NULL)
-    return route;
-  int base_weight;
-  int tier_weight = -1;
-  const spile_route *base_route = spile__table_glob(&limits->base.table, request, &base_weight);
-  const spile_route *tier_route = tier != NULL ? spile__table_glob(&tier->table, request, &tier_weight) : NULL;
-  return tier_route != NULL && tier_weight >= base_weight ? tier_route : base_route;
+  int base_rank;
+  int tier_rank = -1;
+  const spile_route *in_base = spile__table_exact(&limits->base.table, request, &base_rank);
+  const spile_route *in_tier = tier != NULL ? spile__table_exact(&tier->table, request, &tier_rank) : NULL;
+  if (in_base != NULL || in_tier != NULL)
+    return route_choose(in_base, base_rank, in_tier, tier_rank);
+  in_base = spile__table_glob(&limits->base.table, request, &base_rank);
+  in_tier = tier != NULL ? spile__table_glob(&tier->table, request, &tier_rank) : NULL;
+  return route_choose(in_base, base_rank, in_tier, tier_rank);
 }
 
 const spile_route *spile_limits_find(const spile_limits *limits, const char *method, const char *path,

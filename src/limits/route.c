@@ -214,14 +214,25 @@ static bool path_matches(span pattern, span path) {
   return span_matches(pattern, path) || (implied.len > 0 && !is_root(path) && span_matches(implied, path));
 }
 
+size_t spile__methods_of(const spile__route_text *request, spile__method methods[SPILE__METHODS_MAX]) {
+  size_t n = 0;
+  methods[n++] = (spile__method){request->bytes, request->method_len};
+  if (request->method_len == 4 && memcmp(request->bytes, "HEAD", 4) == 0)
+    methods[n++] = (spile__method){"GET", 3};
+  methods[n++] = (spile__method){"*", 1};
+  return n;
+}
+
 bool spile__route_text_matches(const char *pattern, const spile__route_text *request) {
   span path = path_of(pattern);
   size_t method_len = (size_t)(path.bytes - pattern) - 1;
-  bool any = method_len == 1 && pattern[0] == '*';
-  if (!any && (method_len != request->method_len || memcmp(pattern, request->bytes, method_len) != 0))
-    return false;
+  spile__method methods[SPILE__METHODS_MAX];
+  size_t n = spile__methods_of(request, methods);
+  bool same = false;
+  for (size_t i = 0; i < n && !same; i++)
+    same = methods[i].len == method_len && memcmp(methods[i].name, pattern, method_len) == 0;
   size_t skip = request->method_len + 1;
-  return path_matches(path, (span){request->bytes + skip, request->len - skip});
+  return same && path_matches(path, (span){request->bytes + skip, request->len - skip});
 }
 
 bool spile__route_matches(const spile_limits *limits, const char *pattern, const char *method, const char *path) {
@@ -231,14 +242,15 @@ bool spile__route_matches(const spile_limits *limits, const char *pattern, const
 }
 
 bool spile__is_glob(const char *pattern) {
-  return strchr(pattern, '*') != NULL;
+  const char *space = strchr(pattern, ' ');
+  return space != NULL && strchr(space, '*') != NULL;
 }
 
 int spile__glob_weight(const char *pattern) {
-  const char *space = strchr(pattern, ' ');
+  span path = path_of(pattern);
   int weight = 0;
-  for (const char *c = pattern; *c != '\0'; c++)
-    weight += *c != '*' && c != space ? 1 : 0;
+  for (size_t i = 0; i < path.len; i++)
+    weight += path.bytes[i] != '*' ? 1 : 0;
   return weight;
 }
 
@@ -270,8 +282,7 @@ bool spile__globs_meet(const char *a, const char *b) {
   span b_path = path_of(b);
   size_t a_method = (size_t)(a_path.bytes - a);
   size_t b_method = (size_t)(b_path.bytes - b);
-  bool same = a_method == b_method && memcmp(a, b, a_method) == 0;
-  if (!same && a[0] != '*' && b[0] != '*')
+  if (a_method != b_method || memcmp(a, b, a_method) != 0)
     return false;
   span a_paths[2] = {a_path, path_implied(a_path)};
   span b_paths[2] = {b_path, path_implied(b_path)};

@@ -16,7 +16,13 @@
  *   - where the file says ignore_case, letters of the path are small.
  *
  * In a path of the file, `*` matches any run of bytes, slashes included; a path that ends in / and * matches the path
- * before that slash as well, since a slash at the end makes no difference. A method is literal or `*`. The star of a
+ * before that slash as well, since a slash at the end makes no difference. A method is literal or `*`, and HEAD, which
+ * is GET without a body (RFC 9110, 9.3.2), is met by what is written for GET.
+ *
+ * Of several entries that match, the path decides first: one without a star, else the one with the most literal
+ * characters, which counts the slash of / and * also where it matches without them. But where the path without these is
+ * an entry itself, for this method, that is the one meant. Of equal paths the method decides: the request's own, then
+ * GET for HEAD, then the star. The star of a
  * request is a letter like others, which only a star of the file matches.
  */
 #ifndef SPILE_LIMITS_ROUTE_H
@@ -39,23 +45,33 @@ typedef struct spile__route_text {
  */
 bool spile__route_spell(spile__route_text *out, const char *method, const char *path, bool ignore_case);
 
+/* The methods whose entries a request can meet, the most specific first. */
+#define SPILE__METHODS_MAX 3
+
+typedef struct spile__method {
+  const char *name; /* not ended by a NUL */
+  size_t len;
+} spile__method;
+
+size_t spile__methods_of(const spile__route_text *request, spile__method methods[SPILE__METHODS_MAX]);
+
 /* Whether a request matches a route of the file, both in one spelling. */
 bool spile__route_text_matches(const char *pattern, const spile__route_text *request);
 
 /* The same for a request as it came. `pattern` is in its one spelling. */
 bool spile__route_matches(const spile_limits *limits, const char *pattern, const char *method, const char *path);
 
-/* ---- Globs: routes with a '*', in their one spelling ---- */
+/* ---- Globs: routes with a '*' in the path, in their one spelling ---- */
 
 bool spile__is_glob(const char *pattern);
 
-/* How specific a glob is: its literal characters, the space between method and path apart. */
+/* How specific a glob is: the literal characters of its path. */
 int spile__glob_weight(const char *pattern);
 
 /* How much of a glob is one that it implies: "* /a" of one that goes on with a slash and a star. 0: none. */
 size_t spile__glob_implied_len(const char *pattern);
 
-/* Whether one request can match both, decided exactly. */
+/* Whether two globs are of one method and one path can match both, decided exactly. */
 bool spile__globs_meet(const char *a, const char *b);
 
 /* ---- The table ---- */
@@ -71,11 +87,12 @@ typedef struct spile__table_slot {
 /* One character of the tree of globs. Children stand side by side, ascending. */
 typedef struct spile__glob_node {
   const spile_route *route; /* of the glob that ends here; NULL: none does */
-  int32_t weight;           /* twice the glob's, and one more for one that is not implied by another */
+  int32_t weight;           /* the glob's */
   int32_t star;             /* which '*' this is, counted from 0; -1: a literal character */
   uint32_t children;
   uint16_t child_count;
   uint8_t letter;
+  bool implied; /* "/a" of "/a" and a slash and a star, which is no entry itself */
 } spile__glob_node;
 
 typedef struct spile__table {
@@ -96,10 +113,10 @@ struct spile__arena;
 bool spile__table_make(spile__table *table, struct spile__arena *arena, const uint64_t *hash_key,
                        const spile_route *const *routes, size_t n);
 
-/* The exact entry of a request, or NULL. */
-const spile_route *spile__table_exact(const spile__table *table, const spile__route_text *request);
+/* The entry without a star of a request's path, or NULL; of two tables that of more `rank` is the more specific. */
+const spile_route *spile__table_exact(const spile__table *table, const spile__route_text *request, int *rank);
 
-/* The glob of most weight that matches, or NULL; of two tables that of more `weight` is the more specific. */
-const spile_route *spile__table_glob(const spile__table *table, const spile__route_text *request, int *weight);
+/* The glob that a request meets, or NULL; of two tables that of more `rank` is the more specific. */
+const spile_route *spile__table_glob(const spile__table *table, const spile__route_text *request, int *rank);
 
 #endif

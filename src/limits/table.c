@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finding the entry of a request. Exact entries lie in a hash table. Globs form one tree of their characters: a search
- * follows the request down the tree, and at a star goes on from every later place of the request. Two ways never lead
- * to the same star but for a later place, which can match nothing that the earlier one cannot; so each star is gone
- * into once, and the time grows with the stars whose beginnings match, not with the number of globs.
+ * follows the request down the tree for each method whose entries it can meet, and at a star goes on from every later
+ * place of the request. Two ways never lead to the same star but for a later place, which can match nothing that the
+ * earlier one cannot; so each star is gone into once, and the time grows with the stars whose beginnings match, not
+ * with the number of globs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +15,21 @@
 
 /* ---- Making ---- */
 
+/*
+ * Of method and path, each hashed for itself so that a path is hashed once for all methods. Nobody who does not know
+ * the key can choose parts whose sums collide.
+ */
+static uint64_t slot_hash(const spile__table *table, spile__method method, uint64_t path_hash) {
+  uint64_t hash = spile__siphash64(table->hash_key, method.name, method.len);
+  return path_hash + (hash << 1 | hash >> 63);
+}
+
 /* A glob to be put into the tree; what it implies ("/a" of "/a" and "/" and a star) is one as well. */
 typedef struct leaf {
   const char *text;
   size_t len;
   int32_t weight;
+  bool implied;
   const spile_route *route;
 } leaf;
 
@@ -37,7 +48,10 @@ static bool slots_make(spile__table *table, spile__arena *arena, const spile_rou
   for (size_t i = 0; i < n; i++) {
     if (spile__is_glob(routes[i]->text))
       continue;
-    uint64_t hash = spile__siphash64(table->hash_key, routes[i]->text, strlen(routes[i]->text));
+    const char *text = routes[i]->text;
+    const char *path = strchr(text, ' ') + 1;
+    spile__method method = {text, (size_t)(path - text) - 1};
+    uint64_t hash = slot_hash(table, method, spile__siphash64(table->hash_key, path, strlen(path)));
     size_t at = hash & (table->slot_count - 1);
     while (table->slots[at].route != NULL)
       at = (at + 1) & (table->slot_count - 1);
@@ -46,7 +60,7 @@ static bool slots_make(spile__table *table, spile__arena *arena, const spile_rou
   return true;
 }
 
-/* By text, so that those of one beginning stand together; of one text the heavier first. */
+/* By text, so that those of one beginning stand together; of one text the entry itself first. */
 static int leaf_compare(const void *a, const void *b) {
   const leaf *x = a;
   const leaf *y = b;
@@ -55,7 +69,7 @@ static int leaf_compare(const void *a, const void *b) {
     return order;
   if (x->len != y->len)
     return x->len < y->len ? -1 : 1;
-  return x->weight > y->weight ? -1 : x->weight < y->weight;
+  return (int)x->implied - (int)y->implied;
 }
 
 /* Fills `leaves`, which has room for two a route; sorted, no text twice. */
@@ -66,11 +80,11 @@ static size_t leaves_make(leaf *leaves, const spile_route *const *routes, size_t
     if (!spile__is_glob(text))
       continue;
     size_t len = strlen(text);
-    int32_t weight = spile__glob_weight(text) * 2;
-    leaves[count++] = (leaf){text, len, weight + 1, routes[i]};
+    int32_t weight = spile__glob_weight(text);
+    leaves[count++] = (leaf){text, len, weight, false, routes[i]};
     size_t implied = spile__glob_implied_len(text);
     if (implied > 0)
-      leaves[count++] = (leaf){text, implied, weight - 2, routes[i]};
+      leaves[count++] = (leaf){text, implied, weight, true, routes[i]};
   }
   qsort(leaves, count, sizeof(*leaves), leaf_compare);
   size_t kept = 0;
@@ -104,6 +118,7 @@ static void nodes_make(spile__table *table, const leaf *leaves, size_t leaf_coun
     if (leaves[b.from].len == b.depth) {
       node->route = leaves[b.from].route;
       node->weight = leaves[b.from].weight;
+      node->implied = leaves[b.from].implied;
       b.from++;
     }
     node->children = (uint32_t)count;
@@ -154,15 +169,33 @@ bool spile__table_make(spile__table *table, spile__arena *arena, const uint64_t 
 
 /* ---- Finding ---- */
 
-const spile_route *spile__table_exact(const spile__table *table, const spile__route_text *request) {
-  if (table->slot_count == 0)
-    return NULL;
-  uint64_t hash = spile__siphash64(table->hash_key, request->bytes, request->len);
+static const spile_route *slot_find(const spile__table *table, spile__method method, const char *path,
+                                    uint64_t path_hash) {
+  uint64_t hash = slot_hash(table, method, path_hash);
   size_t at = hash & (table->slot_count - 1);
   for (; table->slots[at].route != NULL; at = (at + 1) & (table->slot_count - 1)) {
     const char *text = table->slots[at].route->text;
-    if (table->slots[at].hash == hash && strcmp(text, request->bytes) == 0)
+    if (table->slots[at].hash == hash && strncmp(text, method.name, method.len) == 0 && text[method.len] == ' ' &&
+        strcmp(text + method.len + 1, path) == 0)
       return table->slots[at].route;
+  }
+  return NULL;
+}
+
+const spile_route *spile__table_exact(const spile__table *table, const spile__route_text *request, int *rank) {
+  *rank = -1;
+  if (table->slot_count == 0)
+    return NULL;
+  const char *path = request->bytes + request->method_len + 1;
+  uint64_t path_hash = spile__siphash64(table->hash_key, path, request->len - request->method_len - 1);
+  spile__method methods[SPILE__METHODS_MAX];
+  size_t n = spile__methods_of(request, methods);
+  for (size_t i = 0; i < n; i++) {
+    const spile_route *route = slot_find(table, methods[i], path, path_hash);
+    if (route != NULL) {
+      *rank = SPILE__METHODS_MAX - (int)i;
+      return route;
+    }
   }
   return NULL;
 }
@@ -172,20 +205,13 @@ typedef struct search {
   const char *text;
   size_t len;
   bool is_root; /* the path is "/" */
+  spile__method methods[SPILE__METHODS_MAX];
+  size_t method_count;
+  int method_rank; /* of the method whose entries are searched: 1 to SPILE__METHODS_MAX */
   const spile_route *best;
-  int weight;
+  int rank;
   uint64_t seen[SPILE__STARS_MAX / 64]; /* stars that were gone into, one bit each */
 } search;
-
-static void search_offer(search *s, const spile__glob_node *node) {
-  /* "/" has no slash at its end besides, and meets nothing that is only implied. */
-  if (s->is_root && node->weight % 2 == 0)
-    return;
-  if (node->route != NULL && node->weight > s->weight) {
-    s->best = node->route;
-    s->weight = node->weight;
-  }
-}
 
 /* The child of a letter, by halving. */
 static const spile__glob_node *search_child(const search *s, const spile__glob_node *node, uint8_t letter) {
@@ -200,6 +226,38 @@ static const spile__glob_node *search_child(const search *s, const spile__glob_n
   }
   bool found = from < (size_t)node->children + node->child_count && s->table->nodes[from].letter == letter;
   return found ? &s->table->nodes[from] : NULL;
+}
+
+/* The node that the characters lead to, a star being the star of a glob, or NULL. */
+static const spile__glob_node *search_walk(const search *s, const spile__glob_node *node, const char *text,
+                                           size_t len) {
+  for (size_t i = 0; i < len && node != NULL; i++)
+    node = search_child(s, node, (uint8_t)text[i]);
+  return node;
+}
+
+/* Whether the path that a glob implies is an entry itself, for one of the request's methods. */
+static bool search_has_entry(const search *s, const spile_route *implies) {
+  const char *path = strchr(implies->text, ' ');
+  size_t len = strlen(path) - 2;
+  for (size_t i = 0; i < s->method_count; i++) {
+    const spile__glob_node *node = search_walk(s, &s->table->nodes[0], s->methods[i].name, s->methods[i].len);
+    node = node != NULL ? search_walk(s, node, path, len) : NULL;
+    if (node != NULL && node->route != NULL && !node->implied)
+      return true;
+  }
+  return false;
+}
+
+static void search_offer(search *s, const spile__glob_node *node) {
+  int rank = node->weight * (SPILE__METHODS_MAX + 1) + s->method_rank;
+  if (node->route == NULL || rank <= s->rank)
+    return;
+  /* "/" has no slash at its end besides, and meets nothing that is only implied. */
+  if (node->implied && (s->is_root || search_has_entry(s, node->route)))
+    return;
+  s->best = node->route;
+  s->rank = rank;
 }
 
 static void search_star(search *s, const spile__glob_node *star, size_t at);
@@ -234,8 +292,8 @@ static void search_star(search *s, const spile__glob_node *star, size_t at) {
     search_literal(s, star, at);
 }
 
-const spile_route *spile__table_glob(const spile__table *table, const spile__route_text *request, int *weight) {
-  *weight = -1;
+const spile_route *spile__table_glob(const spile__table *table, const spile__route_text *request, int *rank) {
+  *rank = -1;
   if (table->nodes == NULL)
     return NULL;
   search s;
@@ -243,13 +301,16 @@ const spile_route *spile__table_glob(const spile__table *table, const spile__rou
   s.text = request->bytes;
   s.len = request->len;
   s.is_root = strcmp(request->bytes + request->method_len, " /") == 0;
+  s.method_count = spile__methods_of(request, s.methods);
   s.best = NULL;
-  s.weight = -1;
+  s.rank = -1;
   memset(s.seen, 0, (table->star_count + 63) / 64 * sizeof(s.seen[0]));
-  search_literal(&s, &table->nodes[0], 0);
-  const spile__glob_node *any = search_child(&s, &table->nodes[0], '*');
-  if (any != NULL)
-    search_literal(&s, any, request->method_len);
-  *weight = s.weight;
+  for (size_t i = 0; i < s.method_count; i++) {
+    const spile__glob_node *node = search_walk(&s, &table->nodes[0], s.methods[i].name, s.methods[i].len);
+    s.method_rank = SPILE__METHODS_MAX - (int)i;
+    if (node != NULL)
+      search_literal(&s, node, request->method_len);
+  }
+  *rank = s.rank;
   return s.best;
 }
