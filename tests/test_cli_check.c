@@ -211,6 +211,32 @@ Test(cli_check, a_table_to_publish_has_a_row_for_each_limit) {
   cr_assert(strstr(run.out, "/c") == NULL, "%s", run.out);
 }
 
+Test(cli_check, the_first_minute_of_windows_is_counted_in_whole_requests) {
+  static const struct {
+    const char *limit;
+    const char *minute;
+  } rows[] = {
+      /* One request fills a window, and the next window never has all of it: every other one of 10 lets it pass. */
+      {"\"algorithm\":\"sliding_window\",\"capacity\":9,\"window\":\"7s\",\"cost\":9",
+       "; at most 5 in the first minute;"},
+      {"\"algorithm\":\"sliding_window\",\"capacity\":49,\"window\":\"7s\",\"cost\":26", "; at most 10 in the first"},
+      {"\"algorithm\":\"sliding_window\",\"capacity\":10,\"window\":\"1m\"", "; at most 19 in the first minute;"},
+      /* 60,000 milliseconds touch two of 59,999, and two of 60,000. */
+      {"\"algorithm\":\"fixed_window\",\"capacity\":7,\"window\":\"59999ms\"", "; at most 14 in the first minute;"},
+      {"\"algorithm\":\"fixed_window\",\"capacity\":7,\"window\":\"1m\"", "; at most 14 in the first minute;"},
+      {"\"algorithm\":\"fixed_window\",\"capacity\":7,\"window\":\"29999ms\"", "; at most 28 in the first minute;"},
+      {"\"algorithm\":\"sliding_log\",\"capacity\":7,\"window\":\"7s\"", "; at most 63 in the first minute;"},
+      {"\"capacity\":7,\"refill\":\"1/s\"", "; 66 in the first minute;"},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    char text[300];
+    (void)snprintf(text, sizeof(text), "{\"on_store_error\":\"open\",\"limits\":{\"default\":{%s}}}", rows[i].limit);
+    RUN("check", own_file("own.json", text));
+    expect_status(0);
+    expect_contains(run.out, rows[i].minute);
+  }
+}
+
 Test(cli_check, entries_are_objects_for_programs) {
   RUN("check", data_path("shop.json"), "--json");
   expect_status(0);

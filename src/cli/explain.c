@@ -22,19 +22,33 @@ typedef struct allowance {
 } allowance;
 
 /*
- * Of windows W long: a minute touches one more fixed window than it holds, at most, and each gives C. A sliding window
- * that began with a tokens of the window before it gives C − a·(W − t)/W until t, so that both have given at most
- * C + C·t/W. Of a log no W holds more than C.
+ * Whole requests that a sliding window W long can let pass in so many windows, at most. When b pass in one, whose
+ * tokens c·b weigh c·b/W at the last millisecond of the next, that one has at most ⌊(C·W − c·b) / (c·W)⌋, which falls
+ * by no more than b grows; so two windows give most when the first gives all it can. C·W is below 2^53.
+ */
+static int64_t sliding_whole(const spile_shape *shape, int64_t cost, int64_t windows) {
+  int64_t burst = shape->capacity / cost;
+  int64_t next = (shape->capacity * shape->period_ms - cost * burst) / (cost * shape->period_ms);
+  return spile__add_saturate(spile__mul_saturate(burst, spile__div_ceil(windows, 2)),
+                             spile__mul_saturate(next, windows / 2));
+}
+
+/*
+ * Of windows W long, at most: 60,000 milliseconds touch ⌈59,999 / W⌉ + 1 of them, and each fixed one gives C. A sliding
+ * window that began with a tokens of the window before it gives C − a·(W − t)/W until t, so that both have given at
+ * most C + C·t/W; and no more than whole requests. Of a log no W holds more than C.
  */
 static int64_t window_first_minute(const char *algorithm, const spile_shape *shape, int64_t cost) {
-  int64_t windows = spile__div_ceil(MINUTE_MS, shape->period_ms);
+  int64_t touched = spile__div_ceil(MINUTE_MS - 1, shape->period_ms) + 1;
   int64_t burst = shape->capacity / cost;
   if (strcmp(algorithm, "fixed_window") == 0)
-    return spile__mul_saturate(burst, windows + 1);
+    return spile__mul_saturate(burst, touched);
   if (strcmp(algorithm, "sliding_log") == 0)
-    return spile__mul_saturate(burst, windows);
+    return spile__mul_saturate(burst, spile__div_ceil(MINUTE_MS, shape->period_ms));
   int64_t more = spile__mul_saturate(shape->capacity, MINUTE_MS - 1) / shape->period_ms;
-  return spile__add_saturate(shape->capacity, more) / cost;
+  int64_t tokens = spile__add_saturate(shape->capacity, more) / cost;
+  int64_t whole = sliding_whole(shape, cost, touched);
+  return whole < tokens ? whole : tokens;
 }
 
 /*
@@ -300,7 +314,7 @@ static void line_of_limit(const spile__route_limit *limit) {
     output_duration(a.period_ms);
   else
     put_rate(&a);
-  output("; %" PRId64 " in the first minute; full after ", a.first_minute);
+  output("; %s%" PRId64 " in the first minute; full after ", a.window ? "at most " : "", a.first_minute);
   output_duration(spile_limit_full_time_ms(limit->limit));
   output("; per ");
   put_chain(&limit->chain);
