@@ -520,7 +520,7 @@ local function windows_make()
         return {view = view}
       end,
       read = function(capacity, W, old, now_ms, same, wanted)
-        local nothing = {0, 0, 0}
+        local nothing = {0, 0, 0, 0}
         if not old then
           return nothing, false
         end
@@ -547,7 +547,8 @@ local function windows_make()
         elseif used > capacity - wanted then
           wait_ms = log_entry(view.state, log_entry_of(view, used - (capacity - wanted))) + W - now_ms
         end
-        return {used, wait_ms, log_entry(view.state, view.n) + W - now_ms, view = view}, rewrite
+        local oldest_ms = log_entry(view.state, view.first) + W - now_ms
+        return {used, wait_ms, log_entry(view.state, view.n) + W - now_ms, oldest_ms, view = view}, rewrite
       end,
       fits = function(reading, room)
         return reading[1] <= room

@@ -131,6 +131,22 @@ static bool model_item_fits(const model_item *item, int64_t now_ms) {
                                        : item->level >= item->cost * item->limit.period_ms;
 }
 
+/* The first millisecond at which one more is there, found by halving; a full bucket has none. */
+static int64_t model_growth_ms(const model_limit *limit, model_int level, int64_t remaining) {
+  if (level >= model_full(limit))
+    return SPILE_UNKNOWN;
+  int64_t low = 0;
+  int64_t high = (int64_t)model_ceil(model_full(limit) - level, limit->refill);
+  while (high - low > 1) {
+    int64_t middle = low + (high - low) / 2;
+    if (model_floor(level + (model_int)middle * limit->refill, limit->period_ms) > remaining)
+      high = middle;
+    else
+      low = middle;
+  }
+  return high;
+}
+
 static void model_item_answer(const model_item *item, bool charged, int64_t now_ms, model_answer *out) {
   if (model_is_window(&item->limit)) {
     model_window_answer(item, charged, now_ms, out);
@@ -142,6 +158,7 @@ static void model_item_answer(const model_item *item, bool charged, int64_t now_
   *out = (model_answer){.index = item->first,
                         .remaining = remaining < 0 ? 0 : (int64_t)remaining,
                         .reset_after_ms = (int64_t)model_ceil(model_full(&item->limit) - level, item->limit.refill)};
+  out->grows_after_ms = model_growth_ms(&item->limit, level, out->remaining);
   if (item->cost > item->limit.capacity) {
     out->outcome = SPILE_NEVER;
     out->retry_after_ms = SPILE_UNKNOWN;

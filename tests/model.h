@@ -54,6 +54,7 @@ typedef struct model_answer {
   int64_t remaining;
   int64_t retry_after_ms;
   int64_t reset_after_ms;
+  int64_t grows_after_ms;
   int64_t delay_ms;
   int64_t granted;
   int64_t uncharged;

@@ -208,6 +208,13 @@ static void charge(model_item *item, int64_t now_ms) {
   item->log->reached_ms = item->limit.algorithm == SPILE_SLIDING_LOG ? 0 : window_of(&item->limit, at_ms);
 }
 
+/* Whether a take of the item's cost and one more would fit. */
+static bool more_at(const model_item *item, int64_t now_ms) {
+  model_item more = *item;
+  more.cost++;
+  return fits_at(&more, now_ms);
+}
+
 void model_window_answer(const model_item *item, bool charged, int64_t now_ms, model_answer *out) {
   static model_log log; /* too large for a stack */
   *out = (model_answer){.index = item->first};
@@ -227,6 +234,8 @@ void model_window_answer(const model_item *item, bool charged, int64_t now_ms, m
   model_int left = (model_int)item->limit.capacity * item->limit.period_ms - used(&item->limit, after.log, now_ms);
   out->remaining = left < 0 ? 0 : (int64_t)model_floor(left, item->limit.period_ms);
   out->reset_after_ms = wait_for(&after, now_ms, nothing_at);
+  after.cost = out->remaining;
+  out->grows_after_ms = out->remaining < item->limit.capacity ? wait_for(&after, now_ms, more_at) : SPILE_UNKNOWN;
 }
 
 void model_window_write(const model_item *item, bool charged, int64_t now_ms) {

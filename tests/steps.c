@@ -426,8 +426,9 @@ static const char *verb_name(spile_verb verb) {
 static bool same_answer(int outcome, const spile_decision *got, const model_answer *want) {
   return outcome == want->outcome && got->outcome == want->outcome && got->index == want->index &&
          got->remaining == want->remaining && got->retry_after_ms == want->retry_after_ms &&
-         got->reset_after_ms == want->reset_after_ms && got->delay_ms == want->delay_ms &&
-         got->granted == want->granted && got->uncharged == want->uncharged && got->decided_by == SPILE_BY_STORE;
+         got->reset_after_ms == want->reset_after_ms && got->grows_after_ms == want->grows_after_ms &&
+         got->delay_ms == want->delay_ms && got->granted == want->granted && got->uncharged == want->uncharged &&
+         got->decided_by == SPILE_BY_STORE;
 }
 
 static void difference_note(steps *s, spile_verb verb, size_t i, int result, const spile_decision *got,
@@ -438,16 +439,18 @@ static void difference_note(steps *s, spile_verb verb, size_t i, int result, con
   (void)snprintf(s->result->difference, sizeof(s->result->difference),
                  "SPILE_SEED=%" PRIu64 " %s step %" PRIu64 ": %s of %zu at %" PRId64 ", %s %zu, algorithm %" PRId64
                  " limit %" PRId64 " %" PRId64 "/%" PRId64 " debt %" PRId64 " cost %" PRId64
-                 ": got %s (%d) index %u remaining %" PRId64 " retry %" PRId64 " reset %" PRId64 " delay %" PRId64
-                 " granted %" PRId64 " uncharged %" PRId64 ", model %s index %zu remaining %" PRId64 " retry %" PRId64
-                 " reset %" PRId64 " delay %" PRId64 " granted %" PRId64 " uncharged %" PRId64 "; %.80s",
+                 ": got %s (%d) index %u remaining %" PRId64 " retry %" PRId64 " reset %" PRId64 " grows %" PRId64
+                 " delay %" PRId64 " granted %" PRId64 " uncharged %" PRId64 ", model %s index %zu remaining %" PRId64
+                 " retry %" PRId64 " reset %" PRId64 " grows %" PRId64 " delay %" PRId64 " granted %" PRId64
+                 " uncharged %" PRId64 "; %.80s",
                  s->seed, s->subject->name, s->result->compared, verb_name(verb), s->n, s->now_ms,
                  i == s->n ? "decision by" : "request", want->index, request->limit.algorithm, request->limit.capacity,
                  request->limit.refill, request->limit.period_ms, request->limit.debt, request->cost,
                  spile_outcome_name(got->outcome), result, got->index, got->remaining, got->retry_after_ms,
-                 got->reset_after_ms, got->delay_ms, got->granted, got->uncharged, spile_outcome_name(want->outcome),
-                 want->index, want->remaining, want->retry_after_ms, want->reset_after_ms, want->delay_ms,
-                 want->granted, want->uncharged, got->detail);
+                 got->reset_after_ms, got->grows_after_ms, got->delay_ms, got->granted, got->uncharged,
+                 spile_outcome_name(want->outcome), want->index, want->remaining, want->retry_after_ms,
+                 want->reset_after_ms, want->grows_after_ms, want->delay_ms, want->granted, want->uncharged,
+                 got->detail);
 }
 
 /* Asks both and compares everything they say. */
@@ -547,7 +550,7 @@ void steps_run(const steps_subject *subject, uint64_t seed, uint64_t count, step
     step_compare(s, verb, &answer);
     int64_t full_ms = model_full_time_ms(&s->model[answer.index].limit);
     if (random_below(s, 3) == 0)
-      hint_add(s, s->now_ms + answer.reset_after_ms);
+      hint_add(s, s->now_ms + (random_below(s, 2) != 0 ? answer.reset_after_ms : answer.grows_after_ms));
     if (random_below(s, 6) == 0)
       hint_add(s, s->now_ms + answer.reset_after_ms - full_ms - 1000);
     if (answer.outcome != SPILE_DENIED)

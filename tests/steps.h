@@ -34,7 +34,7 @@ typedef struct steps_result {
   uint64_t refunds;
   uint64_t granted; /* takes up to that were allowed */
   uint64_t differences;
-  char difference[512]; /* the first one, with what reproduces it */
+  char difference[640]; /* the first one, with what reproduces it */
 } steps_result;
 
 /* Runs until `steps` decisions were compared or one differed. The same seed makes the same steps for every subject. */

@@ -232,6 +232,7 @@ static int core_decide(void *self, spile_verb verb, int64_t most, int64_t now_ms
                                    .retry_after_ms = verdict.retry_after_ms,
                                    .reset_after_ms = verdict.reset_after_ms,
                                    .delay_ms = verdict.delay_ms,
+                                   .grows_after_ms = verdict.grows_after_ms,
                                    .granted = charged && verb == SPILE_VERB_TAKE_UP_TO ? granted : 0,
                                    .uncharged = uncharged[j]};
     }
@@ -573,13 +574,21 @@ static void bug_waits_for_the_newest(const spile_shape *shape, const spile_readi
     out->retry_after_ms = reading->values[2];
 }
 
+/* What was charged, or below zero given back, since the state was read. */
+static int64_t log_charged(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
+                           const spile__state *old) {
+  spile_reading before;
+  (void)spile__sliding_log.read(shape, old, now_ms, 0, &before);
+  return reading->values[0] - before.values[0];
+}
+
 /* Takes of one millisecond are one entry of one token (CORE-16 b). */
 static bool bug_equal_times_are_one(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
                                     const spile__state *old, spile__state *out) {
   spile_reading one = *reading;
   if (old != NULL && old->n > 0 && spile__sliding_log.full_at_ms(old) - old->shape.period_ms == now_ms &&
-      one.values[3] == 1)
-    one.values[3] = 0;
+      log_charged(shape, reading, now_ms, old) == 1)
+    one.values[0]--;
   return spile__sliding_log.state(shape, &one, now_ms, old, out);
 }
 
@@ -587,16 +596,17 @@ static bool bug_equal_times_are_one(const spile_shape *shape, const spile_readin
 static bool bug_refused_takes_count(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
                                     const spile__state *old, spile__state *out) {
   spile_reading more = *reading;
-  if (more.values[3] == 0 && more.values[0] < shape->capacity)
-    more.values[3] = 1;
+  if (log_charged(shape, reading, now_ms, old) == 0 && more.values[0] < shape->capacity)
+    more.values[0]++;
   return spile__sliding_log.state(shape, &more, now_ms, old, out);
 }
 
 /* A new entry is as old as the clock says, also before the newest. */
 static bool bug_new_entry_before_the_newest(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
                                             const spile__state *old, spile__state *out) {
+  bool charged = log_charged(shape, reading, now_ms, old) > 0;
   bool stored = spile__sliding_log.state(shape, reading, now_ms, old, out);
-  if (stored && reading->values[3] > 0 && out->n == 1)
+  if (stored && charged && out->n == 1)
     out->log[0] = spile__log_entry(now_ms, out->log[0] & 1023);
   return stored;
 }
@@ -693,13 +703,13 @@ static int64_t bug_room_beside_the_window_before(const spile_shape *shape, const
 /* A refund takes the oldest tokens back. */
 static bool bug_refunds_the_oldest(const spile_shape *shape, const spile_reading *reading, int64_t now_ms,
                                    const spile__state *old, spile__state *out) {
-  if (reading->values[3] >= 0 || old == NULL)
+  int64_t tokens = -log_charged(shape, reading, now_ms, old);
+  if (tokens <= 0 || old == NULL)
     return spile__sliding_log.state(shape, reading, now_ms, old, out);
   spile_reading nothing = *reading;
-  nothing.values[3] = 0;
+  nothing.values[0] += tokens;
   if (!spile__sliding_log.state(shape, &nothing, now_ms, old, out))
     return false;
-  int64_t tokens = -reading->values[3];
   size_t i = 0;
   for (; i < out->n && tokens >= (out->log[i] & 1023); i++)
     tokens -= out->log[i] & 1023;
@@ -718,6 +728,48 @@ static void bug_refund_keeps_the_reset(const spile_shape *shape, spile_reading *
     reading->values[2] = reset_ms;
 }
 
+/* ---- in when one more is left ---- */
+
+/* What is left grows when all is back. */
+static void bug_grows_when_full(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
+                                spile__verdict *out) {
+  spile__leaky_bucket.report(shape, reading, cost, charged, out);
+  if (out->reset_after_ms > 0)
+    out->grows_after_ms = out->reset_after_ms;
+}
+
+/* A token takes as long to come whatever has come of it. */
+static void bug_grows_a_whole_token_later(const spile_shape *shape, const spile_reading *reading, int64_t cost,
+                                          bool charged, spile__verdict *out) {
+  spile__token_bucket.report(shape, reading, cost, charged, out);
+  if (out->reset_after_ms > 0)
+    out->grows_after_ms = spile__div_ceil(shape->period_ms, shape->refill);
+}
+
+static void bug_grows_rounds_down(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
+                                  spile__verdict *out) {
+  spile__token_bucket.report(shape, reading, cost, charged, out);
+  int64_t debt = reading->values[0] + (charged ? cost * shape->period_ms : 0);
+  if (out->reset_after_ms > 0)
+    out->grows_after_ms = (debt - (shape->capacity - out->remaining - 1) * shape->period_ms) / shape->refill;
+}
+
+/* What is left grows at the end of the window. */
+static void bug_grows_with_the_window(const spile_shape *shape, const spile_reading *reading, int64_t cost,
+                                      bool charged, spile__verdict *out) {
+  spile__sliding_window.report(shape, reading, cost, charged, out);
+  if (out->reset_after_ms > 0)
+    out->grows_after_ms = reading->values[2];
+}
+
+/* A take makes its own entry the oldest. */
+static void bug_grows_with_the_newest(const spile_shape *shape, const spile_reading *reading, int64_t cost,
+                                      bool charged, spile__verdict *out) {
+  spile__sliding_log.report(shape, reading, cost, charged, out);
+  if (out->reset_after_ms > 0)
+    out->grows_after_ms = out->reset_after_ms;
+}
+
 typedef struct planted {
   const char *name;
   core_subject core;
@@ -725,7 +777,7 @@ typedef struct planted {
 
 Test(differential, catches_planted_bugs) {
   const core_subject sound = core_sound();
-  static planted bugs[50];
+  static planted bugs[55];
   size_t n = 0;
 #define PLANT(label, member, value)                  \
   bugs[n] = (planted){.name = label, .core = sound}; \
@@ -778,6 +830,11 @@ Test(differential, catches_planted_bugs) {
   PLANT("the window before takes no room", algorithms[SPILE_SLIDING_WINDOW].room, bug_room_beside_the_window_before);
   PLANT("the oldest is refunded", algorithms[SPILE_SLIDING_LOG].state, bug_refunds_the_oldest);
   PLANT("a refund keeps the reset", algorithms[SPILE_SLIDING_LOG].refund, bug_refund_keeps_the_reset);
+  PLANT("a leaky bucket grows when it is full", algorithms[SPILE_LEAKY_BUCKET].report, bug_grows_when_full);
+  PLANT("a part of a token is lost", algorithms[SPILE_TOKEN_BUCKET].report, bug_grows_a_whole_token_later);
+  PLANT("a bucket grows early", algorithms[SPILE_TOKEN_BUCKET].report, bug_grows_rounds_down);
+  PLANT("a sliding window grows at its end", algorithms[SPILE_SLIDING_WINDOW].report, bug_grows_with_the_window);
+  PLANT("a log grows with its newest", algorithms[SPILE_SLIDING_LOG].report, bug_grows_with_the_newest);
   PLANT("what the first has is granted", grants_scarcest, false);
   PLANT("a refund that fills is not written", refunds_stay, true);
 #undef PLANT

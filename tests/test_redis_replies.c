@@ -140,14 +140,17 @@ Test(redis_replies, redis_06_numbers_of_windows_are_checked) {
       {SPILE_SLIDING_WINDOW, "*3\r\n:5\r\n:6\r\n:1", false},
       {SPILE_SLIDING_WINDOW, "*3\r\n:5\r\n:3\r\n:2001", false},
       {SPILE_SLIDING_WINDOW, "*2\r\n:5\r\n:3", false},
-      {SPILE_SLIDING_LOG, "*3\r\n:3\r\n:0\r\n:7", true},
-      {SPILE_SLIDING_LOG, "*3\r\n:4\r\n:7\r\n:7", true},
-      {SPILE_SLIDING_LOG, "*3\r\n:0\r\n:0\r\n:0", true},
-      {SPILE_SLIDING_LOG, "*3\r\n:4\r\n:0\r\n:7", false}, /* denied without a wait */
-      {SPILE_SLIDING_LOG, "*3\r\n:3\r\n:1\r\n:7", false}, /* a wait without a denial */
-      {SPILE_SLIDING_LOG, "*3\r\n:4\r\n:8\r\n:7", false},
-      {SPILE_SLIDING_LOG, "*3\r\n:0\r\n:0\r\n:7", false},
-      {SPILE_SLIDING_LOG, "*3\r\n:4\r\n:7\r\n:2001", false},
+      {SPILE_SLIDING_LOG, "*4\r\n:3\r\n:0\r\n:7\r\n:7", true},
+      {SPILE_SLIDING_LOG, "*4\r\n:4\r\n:7\r\n:7\r\n:2", true},
+      {SPILE_SLIDING_LOG, "*4\r\n:0\r\n:0\r\n:0\r\n:0", true},
+      {SPILE_SLIDING_LOG, "*4\r\n:4\r\n:0\r\n:7\r\n:7", false}, /* denied without a wait */
+      {SPILE_SLIDING_LOG, "*4\r\n:3\r\n:1\r\n:7\r\n:7", false}, /* a wait without a denial */
+      {SPILE_SLIDING_LOG, "*4\r\n:4\r\n:8\r\n:7\r\n:7", false},
+      {SPILE_SLIDING_LOG, "*4\r\n:0\r\n:0\r\n:7\r\n:0", false},
+      {SPILE_SLIDING_LOG, "*4\r\n:4\r\n:7\r\n:2001\r\n:7", false},
+      {SPILE_SLIDING_LOG, "*4\r\n:3\r\n:0\r\n:7\r\n:8", false},
+      {SPILE_SLIDING_LOG, "*4\r\n:3\r\n:0\r\n:7\r\n:-1", false},
+      {SPILE_SLIDING_LOG, "*3\r\n:3\r\n:0\r\n:7", false},
   };
   for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
     spile_spec spec = spec_of(5, 5, 1000);

@@ -239,23 +239,30 @@ Test(settle, a_store_of_an_earlier_abi_is_not_asked_and_one_that_cannot_may_say_
 Test(settle, believes_no_reading_that_a_refund_cannot_have) {
   rig r = rig_start();
   spile_limit *log = limit_of("5/s,sliding_log");
-  /* Used, until nothing counts after the refund, until nothing counts. */
+  /* Used, until nothing counts after the refund, until nothing counts, until the oldest does not. */
   static const struct {
     int64_t used, after_ms, reset_ms, cost;
     bool good;
-  } rows[] = {{3, 400, 900, 2, true}, {3, 900, 900, 2, true}, {3, 901, 900, 2, false},     {3, 0, 900, 2, false},
-              {3, 0, 900, 3, true},   {3, 1, 900, 3, false},  {0, 0, 0, 3, true},          {0, 1, 1, 3, false},
-              {3, -1, 900, 2, false}, {6, 1, 900, 2, false},  {3, 0, 900, INT64_MAX, true}};
+    int64_t oldest_ms, grows_ms;
+  } rows[] = {{3, 400, 900, 2, true, 300, 300}, {3, 400, 900, 2, true, 0, 400}, /* a store that does not say */
+              {3, 900, 900, 2, true, 900, 900}, {3, 400, 900, 2, false, 901, 0},
+              {3, 400, 900, 2, false, -1, 0},   {3, 901, 900, 2, false, 0, 0},
+              {3, 0, 900, 2, false, 0, 0},      {3, 0, 900, 3, true, 300, SPILE_UNKNOWN},
+              {3, 1, 900, 3, false, 0, 0},      {0, 0, 0, 3, true, 0, SPILE_UNKNOWN},
+              {0, 1, 1, 3, false, 0, 0},        {3, -1, 900, 2, false, 0, 0},
+              {6, 1, 900, 2, false, 0, 0},      {3, 0, 900, INT64_MAX, true, 300, SPILE_UNKNOWN}};
   for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-    spile_reading reading = {{rows[i].used, rows[i].after_ms, rows[i].reset_ms}};
+    spile_reading reading = {{rows[i].used, rows[i].after_ms, rows[i].reset_ms, rows[i].oldest_ms}};
     cr_assert(spile_scripted_store_answer(r.store, SPILE_OK, SPILE_REASON_NONE, &reading, 1));
     spile_decision d;
     int result = spile_refund(r.limiter, log, "k", 1, rows[i].cost, &d);
     cr_expect(eq(int, result, rows[i].good ? SPILE_ALLOWED : SPILE_EUNAVAILABLE), "row %zu", i);
-    if (rows[i].good)
+    if (rows[i].good) {
       cr_expect(eq(i64, d.reset_after_ms, rows[i].after_ms), "row %zu", i);
-    else
+      cr_expect(eq(i64, d.grows_after_ms, rows[i].grows_ms), "row %zu", i);
+    } else {
       cr_expect(eq(int, d.store_error, SPILE_REASON_PROTOCOL), "row %zu", i);
+    }
   }
   spile_limit_unref(log);
   spile_close(r.limiter);

@@ -374,8 +374,10 @@ typedef struct spile_decision {
                              else 0 */
   char detail[128];       /* why there is no answer, or why it is not the store's; else empty */
   int64_t granted;        /* spile_take_up_to, allowed: the tokens it took; else 0 */
-  int64_t uncharged;    /* spile_charge: whole tokens that were not charged, rounded up, of several the most; else 0 */
-  uint64_t reserved[2]; /* 0 */
+  int64_t uncharged; /* spile_charge: whole tokens that were not charged, rounded up, of several the most; else 0 */
+  int64_t grows_after_ms; /* milliseconds until `remaining` is one more, if nobody takes, and not 1 ms earlier;
+                             SPILE_UNKNOWN, also where remaining is the capacity already */
+  uint64_t reserved[1];   /* 0 */
 } spile_decision;
 
 /* One of several requests that are decided together. */

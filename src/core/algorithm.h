@@ -44,7 +44,8 @@ typedef struct spile__verdict {
   int64_t remaining;
   int64_t retry_after_ms;
   int64_t reset_after_ms;
-  int64_t delay_ms; /* 0 unless it is allowed */
+  int64_t grows_after_ms; /* until remaining is one more; SPILE_UNKNOWN: it is the capacity already */
+  int64_t delay_ms;       /* 0 unless it is allowed */
 } spile__verdict;
 
 typedef struct spile__algorithm {

@@ -127,9 +127,16 @@ bool spile__bucket_state(const spile_shape *shape, const spile_reading *reading,
   return debt > 0;
 }
 
+/* ⌈units / N⌉. Nearly every limit that people write has N = 1, and a division costs more than the rest. */
+static int64_t refill_ms(const spile_shape *shape, int64_t units) {
+  return shape->refill == 1 ? units : spile__div_ceil(units, shape->refill);
+}
+
 /*
- * remaining = ⌊level / P⌋, never below 0; retry = ⌈(D + c·P − C·P) / N⌉, the first millisecond at which D has shrunk to
- * what c leaves room for; reset = ⌈D / N⌉.
+ * remaining = r = ⌊level / P⌋, never below 0; retry = ⌈(D + c·P − C·P) / N⌉, the first millisecond at which D has
+ * shrunk to what c leaves room for; reset = ⌈D / N⌉. What is left grows when the level has come to (r + 1)·P:
+ *
+ *   level ≥ 0:  (r + 1)·P − level = P − level mod P units are missing;  below zero, where r is 0, P − level
  */
 void spile__bucket_report(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
                           spile__verdict *out) {
@@ -146,10 +153,12 @@ void spile__bucket_report(const spile_shape *shape, const spile_reading *reading
       debt += cost * shape->period_ms;
   } else {
     out->outcome = SPILE_DENIED;
-    out->retry_after_ms = spile__div_ceil(debt - (shape->capacity - cost) * shape->period_ms, shape->refill);
+    out->retry_after_ms = refill_ms(shape, debt - (shape->capacity - cost) * shape->period_ms);
   }
-  out->remaining = debt >= full ? 0 : (full - debt) / shape->period_ms;
-  out->reset_after_ms = spile__div_ceil(debt, shape->refill);
+  int64_t level = full - debt;
+  out->remaining = level <= 0 ? 0 : level / shape->period_ms;
+  out->reset_after_ms = refill_ms(shape, debt);
+  out->grows_after_ms = debt == 0 ? SPILE_UNKNOWN : refill_ms(shape, (out->remaining + 1) * shape->period_ms - level);
 }
 
 bool spile__bucket_reading_valid(const spile_shape *shape, const spile_reading *reading, int64_t cost) {

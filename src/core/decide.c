@@ -27,6 +27,7 @@ void spile__decision_clear(spile_decision *decision) {
   decision->delay_ms = 0;
   decision->granted = 0;
   decision->uncharged = 0;
+  decision->grows_after_ms = SPILE_UNKNOWN;
   /* The end of an empty text is enough: this runs on every take. */
   decision->detail[0] = '\0';
   memset(decision->reserved, 0, sizeof(decision->reserved));
@@ -69,6 +70,7 @@ static void decision_set(spile_decision *decision, const spile_spec *spec, const
   decision->retry_after_ms = verdict->retry_after_ms;
   decision->reset_after_ms = verdict->reset_after_ms;
   decision->delay_ms = verdict->delay_ms;
+  decision->grows_after_ms = verdict->grows_after_ms;
 }
 
 static void item_report(const spile_item *item, bool charged, spile__verdict *out) {

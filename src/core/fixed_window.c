@@ -98,6 +98,7 @@ static void fixed_report(const spile_shape *shape, const spile_reading *reading,
   }
   out->remaining = shape->capacity - count;
   out->reset_after_ms = count > 0 ? reading->values[LEFT_MS] : 0;
+  out->grows_after_ms = count > 0 ? reading->values[LEFT_MS] : SPILE_UNKNOWN;
 }
 
 static bool fixed_reading_valid(const spile_shape *shape, const spile_reading *reading, int64_t cost) {

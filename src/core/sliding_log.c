@@ -12,9 +12,9 @@
  *
  * A charge is an entry of as many tokens as there are. A refund takes the newest tokens back, whenever they were taken.
  *
- * A reading is how many tokens count, how long the item's cost has to wait, and how long until nothing counts; and, of
- * no concern to a server, how many were charged, below zero for what was given back. For a refund nothing has to wait,
- * and in that place stands how long until nothing counts once it is made.
+ * A reading is how many tokens count, how long the item's cost has to wait, how long until nothing counts, and how long
+ * until the oldest does not. For a refund nothing has to wait, and in that place stands how long until nothing counts
+ * once it is made. What was charged or given back is how much more counts than in the state that was read.
  *
  * lua/take.lua makes the same decision with the same names; a change here is a change there.
  */
@@ -22,7 +22,7 @@
 #include "core/text.h"
 #include "core/window.h"
 
-enum { USED, WAIT_MS, RESET_MS, CHARGED };
+enum { USED, WAIT_MS, RESET_MS, OLDEST_MS };
 
 _Static_assert(SPILE__LOG_MAX < 1 << SPILE__LOG_TOKENS_BITS, "an entry has room for all tokens of a log");
 
@@ -173,8 +173,10 @@ static bool log_read(const spile_shape *shape, const spile__state *state, int64_
   log_view view = view_make(shape, state, now_ms, room);
   int64_t used = view_used(&view);
   *out = (spile_reading){.values = {[USED] = used}};
-  if (view.n > 0)
+  if (view.n > 0) {
     out->values[RESET_MS] = entry_at_ms(view.entries[view.n - 1]) + shape->period_ms - now_ms;
+    out->values[OLDEST_MS] = entry_at_ms(view.entries[0]) + shape->period_ms - now_ms;
+  }
   if (cost < 0)
     out->values[WAIT_MS] = view_reset_without_ms(&view, -cost, shape->period_ms, now_ms);
   else if (cost <= shape->capacity && used > shape->capacity - cost && view.n > 0)
@@ -193,9 +195,10 @@ static int64_t reset_after_charge_ms(const spile_shape *shape, const spile_readi
 
 static void log_charge(const spile_shape *shape, spile_reading *reading, int64_t cost) {
   SPILE__ASSERT(log_fits(shape, reading, cost));
-  reading->values[USED] += cost;
   reading->values[RESET_MS] = reset_after_charge_ms(shape, reading, cost);
-  reading->values[CHARGED] += cost;
+  if (reading->values[USED] == 0 && cost > 0)
+    reading->values[OLDEST_MS] = shape->period_ms;
+  reading->values[USED] += cost;
 }
 
 static int64_t log_room(const spile_shape *shape, const spile_reading *reading) {
@@ -210,7 +213,8 @@ static void log_refund(const spile_shape *shape, spile_reading *reading, int64_t
   reading->values[USED] -= tokens;
   reading->values[RESET_MS] = reading->values[WAIT_MS];
   reading->values[WAIT_MS] = 0;
-  reading->values[CHARGED] -= tokens;
+  if (reading->values[USED] == 0)
+    reading->values[OLDEST_MS] = 0;
 }
 
 /* Takes the newest tokens from some entries. */
@@ -225,15 +229,16 @@ static bool log_state(const spile_shape *shape, const spile_reading *reading, in
                       spile__state *out) {
   int64_t room[SPILE__LOG_MAX];
   log_view view = view_make(shape, old, now_ms, room);
+  int64_t charged = reading->values[USED] - view_used(&view);
   /* Forwards, since the entries may stand further back in `out` itself. */
   for (size_t i = 0; i < view.n; i++)
     out->log[i] = view.entries[i];
   size_t n = view.n;
   int64_t newest_ms = n > 0 ? entry_at_ms(out->log[n - 1]) : 0;
-  if (reading->values[CHARGED] < 0)
-    entries_remove(out->log, &n, -reading->values[CHARGED]);
+  if (charged < 0)
+    entries_remove(out->log, &n, -charged);
   else
-    view_add(out->log, &n, spile__window_max(now_ms, newest_ms), reading->values[CHARGED]);
+    view_add(out->log, &n, spile__window_max(now_ms, newest_ms), charged);
   out->shape = *shape;
   out->n = n;
   return n > 0;
@@ -241,36 +246,41 @@ static bool log_state(const spile_shape *shape, const spile_reading *reading, in
 
 static void log_report(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
                        spile__verdict *out) {
-  int64_t used = reading->values[USED];
-  *out = (spile__verdict){.reset_after_ms = reading->values[RESET_MS]};
+  spile_reading after = *reading;
+  *out = (spile__verdict){0};
   if (cost > shape->capacity) {
     out->outcome = SPILE_NEVER;
     out->retry_after_ms = SPILE_UNKNOWN;
   } else if (log_fits(shape, reading, cost)) {
     out->outcome = SPILE_ALLOWED;
-    if (charged) {
-      used += cost;
-      out->reset_after_ms = reset_after_charge_ms(shape, reading, cost);
-    }
+    if (charged)
+      log_charge(shape, &after, cost);
   } else {
     out->outcome = SPILE_DENIED;
     out->retry_after_ms = reading->values[WAIT_MS];
   }
-  out->remaining = shape->capacity - used;
+  out->remaining = log_room(shape, &after);
+  out->reset_after_ms = after.values[RESET_MS];
+  /* A store that does not say when the oldest goes says when all have gone. */
+  if (after.values[USED] == 0)
+    out->grows_after_ms = SPILE_UNKNOWN;
+  else
+    out->grows_after_ms = after.values[OLDEST_MS] > 0 ? after.values[OLDEST_MS] : after.values[RESET_MS];
 }
 
 /*
  * There is a wait exactly where the cost does not fit, or where a refund leaves something; and what counts ends exactly
- * where something does.
+ * where something does, the oldest of it no later. A store may leave out the oldest.
  */
 static bool log_reading_valid(const spile_shape *shape, const spile_reading *reading, int64_t cost) {
   int64_t used = reading->values[USED];
   int64_t wait_ms = reading->values[WAIT_MS];
   int64_t reset_ms = reading->values[RESET_MS];
+  int64_t oldest_ms = reading->values[OLDEST_MS];
   bool waits = cost < 0 ? used > -cost : cost <= shape->capacity && used > shape->capacity - cost;
   return used >= 0 && used <= shape->capacity && wait_ms >= 0 && wait_ms <= reset_ms && (wait_ms > 0) == waits &&
-         (reset_ms > 0) == (used > 0) && reset_ms <= shape->period_ms + SPILE__TOLERANCE_MS &&
-         reading->values[CHARGED] == 0;
+         (reset_ms > 0) == (used > 0) && reset_ms <= shape->period_ms + SPILE__TOLERANCE_MS && oldest_ms >= 0 &&
+         oldest_ms <= reset_ms;
 }
 
 static bool log_state_valid(const spile__state *state) {
@@ -307,7 +317,7 @@ const spile__algorithm spile__sliding_log = {
     .name = "sliding_log",
     .mark = "e",
     .window = true,
-    .values = 3,
+    .values = 4,
     .numbers = 0,
     .log = true,
     .shape_make = log_shape_make,

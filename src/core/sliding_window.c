@@ -139,28 +139,27 @@ static int64_t sliding_retry_after_ms(const spile_shape *shape, const spile_read
 
 static void sliding_report(const spile_shape *shape, const spile_reading *reading, int64_t cost, bool charged,
                            spile__verdict *out) {
-  int64_t used = sliding_used(shape, reading);
-  int64_t count = reading->values[COUNT];
-  *out = (spile__verdict){0};
+  spile_reading after = *reading;
+  *out = (spile__verdict){.grows_after_ms = SPILE_UNKNOWN};
   if (cost > shape->capacity) {
     out->outcome = SPILE_NEVER;
     out->retry_after_ms = SPILE_UNKNOWN;
   } else if (sliding_fits(shape, reading, cost)) {
     out->outcome = SPILE_ALLOWED;
-    if (charged) {
-      used += cost * shape->period_ms;
-      count += cost;
-    }
+    if (charged)
+      after.values[COUNT] += cost;
   } else {
     out->outcome = SPILE_DENIED;
     out->retry_after_ms = sliding_retry_after_ms(shape, reading, cost);
   }
-  int64_t full = shape->capacity * shape->period_ms;
-  out->remaining = used >= full ? 0 : (full - used) / shape->period_ms;
-  if (count > 0)
-    out->reset_after_ms = reading->values[LEFT_MS] + shape->period_ms;
-  else if (reading->values[BEFORE] > 0)
-    out->reset_after_ms = reading->values[LEFT_MS];
+  out->remaining = sliding_room(shape, &after);
+  if (after.values[COUNT] > 0)
+    out->reset_after_ms = after.values[LEFT_MS] + shape->period_ms;
+  else if (after.values[BEFORE] > 0)
+    out->reset_after_ms = after.values[LEFT_MS];
+  /* One more is left when a take of one more would fit. */
+  if (out->remaining < shape->capacity)
+    out->grows_after_ms = sliding_retry_after_ms(shape, &after, out->remaining + 1);
 }
 
 static bool sliding_reading_valid(const spile_shape *shape, const spile_reading *reading, int64_t cost) {

@@ -6,7 +6,7 @@
  * draft-ietf-httpapi-ratelimit-headers-11, with one item for each limit:
  *
  *   RateLimit-Policy  q: the capacity; w: the seconds from an empty bucket to a full one
- *   RateLimit         r: what is left; t: the seconds until that grows
+ *   RateLimit         r: what is left; t: the seconds until that is one more, which the core knows for every algorithm
  *
  * A Retry-After should not be earlier than any t. It is that of the longest wait, so no limit that denied has a later
  * t; one that would have allowed may have, and then its t, which may be left out, is left out.
@@ -26,28 +26,6 @@ int64_t spile__retry_after_s(const spile_decision *decision) {
     return 0;
   int64_t seconds = spile__seconds_up(decision->retry_after_ms);
   return seconds > 0 ? seconds : 1;
-}
-
-int64_t spile__growth_ms(const spile_limit *limit, const spile_decision *decision) {
-  const spile_spec *spec = spile_limit_spec(limit);
-  const spile_shape *shape = &spec->shape;
-  if (decision->remaining >= shape->capacity || decision->reset_after_ms <= 0)
-    return SPILE_UNKNOWN;
-  /* Other algorithms give back at ends of windows; when all is back is never too early. */
-  if (spec->algorithm != SPILE_TOKEN_BUCKET)
-    return decision->reset_after_ms;
-  /*
-   * A bucket of debt D (units) is full in R = ceil(D / N) ms, and has one token more when its debt has come down to
-   * X = (capacity − remaining − 1)·P, that is in ceil((D − X) / N) ms. D itself is not reported, but D ≤ R·N, so
-   * R − floor(X / N) is not earlier; and R·N − D < N, so it is at most 1 ms later. X is at most capacity·P, which the
-   * bounds of a shape keep below 2^53.
-   */
-  int64_t x_units = (shape->capacity - decision->remaining - 1) * shape->period_ms;
-  int64_t ms = decision->reset_after_ms - x_units / shape->refill;
-  /* Where a wait is known it is exact, and more than what is left has come by then. */
-  if (decision->outcome == SPILE_DENIED && decision->retry_after_ms >= 0 && ms > decision->retry_after_ms)
-    ms = decision->retry_after_ms;
-  return ms > 0 ? ms : 1;
 }
 
 void spile__header_add(spile_http_response *response, const char *name, const char *value) {
@@ -93,12 +71,11 @@ static void item_put(spile__writer *writer, const spile_limit *limit, const spil
   }
   spile__writer_put(writer, ";r=");
   spile__writer_put_number(writer, decision->remaining);
-  int64_t growth_ms = spile__growth_ms(limit, decision);
-  int64_t growth_s = spile__seconds_up(growth_ms);
-  if (growth_ms == SPILE_UNKNOWN || (retry_after_s > 0 && growth_s > retry_after_s))
+  int64_t grows_after_s = spile__seconds_up(decision->grows_after_ms);
+  if (decision->grows_after_ms == SPILE_UNKNOWN || (retry_after_s > 0 && grows_after_s > retry_after_s))
     return;
   spile__writer_put(writer, ";t=");
-  spile__writer_put_number(writer, growth_s);
+  spile__writer_put_number(writer, grows_after_s);
 }
 
 static void list_add(const spile_ruling *ruling, bool policy, spile__writer *writer, spile_http_response *response) {

@@ -14,12 +14,6 @@ int64_t spile__seconds_up(int64_t ms);
 /* Seconds that a denied client is told to wait, at least 1; 0: it is not denied, or nobody knows. */
 int64_t spile__retry_after_s(const spile_decision *decision);
 
-/*
- * Milliseconds until what is left under a limit grows, which is not before the truth and at most 1 ms after it;
- * SPILE_UNKNOWN: it is full.
- */
-int64_t spile__growth_ms(const spile_limit *limit, const spile_decision *decision);
-
 /* Add X-RateLimit-Limit, -Remaining and -Reset; RateLimit and RateLimit-Policy. Nothing of what the store did not say.
  */
 void spile__fields_x(const spile_http_settings *settings, const spile_ruling *ruling, int64_t now_ms,

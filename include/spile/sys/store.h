@@ -59,7 +59,9 @@ typedef struct spile_spec {
  *   sliding_window               the tokens the window before has given, 0 to capacity; the other two as above
  *   sliding_log                  the tokens that count, 0 to capacity; the ms until the item's cost fits, 0 when it
  *                                does; the ms until nothing counts, 0 when nothing does: both at most window + 1000.
- *                                In a charge the second is 0; in a refund it is the third as it will be afterwards
+ *                                In a charge the second is 0; in a refund it is the third as it will be afterwards.
+ *                                ABI 3: the ms until the oldest token does not count, 0 when nothing does or the store
+ *                                does not say
  */
 typedef struct spile_reading {
   int64_t values[4];

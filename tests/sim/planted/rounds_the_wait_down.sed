@@ -1,1 +1,1 @@
-s/out->retry_after_ms = spile__div_ceil(/out->retry_after_ms = spile__div_floor(/
+s/out->retry_after_ms = refill_ms(shape, \(.*\));/out->retry_after_ms = (\1) \/ shape->refill;/

@@ -1,1 +1,1 @@
-s/(full - debt) \/ shape->period_ms;/spile__div_ceil(full - debt, shape->period_ms);/
+s/level <= 0 ? 0 : level \/ shape->period_ms/level <= 0 ? 0 : spile__div_ceil(level, shape->period_ms)/
