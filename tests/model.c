@@ -218,6 +218,17 @@ static size_t model_items(model_bucket *buckets, int64_t now_ms, const model_req
   return count;
 }
 
+bool model_unwritten(model_bucket *buckets, int64_t now_ms, const model_request *requests, size_t n) {
+  model_item items[SPILE_REQUESTS_MAX];
+  size_t item_of[SPILE_REQUESTS_MAX];
+  size_t count = model_items(buckets, now_ms, requests, n, items, item_of);
+  for (size_t j = 0; j < count; j++) {
+    if (items[j].moved && items[j].cost == 0)
+      return true;
+  }
+  return false;
+}
+
 static void model_each(const model_answer *answers, const size_t *item_of, size_t n, model_answer *each) {
   for (size_t i = 0; i < n; i++) {
     each[i] = answers[item_of[i]];

@@ -83,6 +83,12 @@ int model_decide(model_bucket *buckets, bool take, int64_t now_ms, const model_r
                  model_answer *decision, model_answer *each);
 
 /*
+ * Whether a call about these requests meets a conversion or a cut that it does not write, since the cost of its bucket
+ * is 0. The next one makes it anew, as of its own time, so no wait is promised.
+ */
+bool model_unwritten(model_bucket *buckets, int64_t now_ms, const model_request *requests, size_t n);
+
+/*
  * Charges or refunds requests, whatever they have, and writes what that changes.
  * @param decision  out, as each: what is left afterwards; `outcome` is SPILE_ALLOWED
  */

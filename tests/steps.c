@@ -490,14 +490,13 @@ static void step_compare(steps *s, spile_verb verb, model_answer *want) {
 
 /*
  * A denied take promises that it succeeds retry_after_ms later and not a millisecond earlier. The steps between are
- * compared like all others; here the promise is held against the model's answers, which are then the subject's. Costs
- * of 0 are left out: they write nothing, so a clock far behind is met anew each time.
+ * compared like all others; here the promise is held against the model's answers, which are then the subject's. A cost
+ * of 0 promises too, unless it met other numbers or a clock far behind, which it does not write.
  */
 static void promise_check(steps *s, int64_t retry_ms) {
-  for (size_t i = 0; i < s->n; i++) {
-    if (s->model[i].cost == 0)
-      return;
-  }
+  if (model_unwritten(s->buckets, s->now_ms, s->model, s->n))
+    return;
+  s->result->free_promises += s->model[0].cost == 0;
   int64_t asked_ms = s->now_ms;
   if (asked_ms + retry_ms > SPILE_TIME_MAX_MS)
     return;

@@ -27,10 +27,11 @@ typedef struct steps_result {
   uint64_t compared; /* decisions; of these: */
   uint64_t denied;
   uint64_t never;
-  uint64_t changed;   /* found a bucket that was written under other numbers */
-  uint64_t promises;  /* waits that were asked again at their end and 1 ms before */
-  uint64_t charges;   /* of these: */
-  uint64_t uncharged; /* not charged in full */
+  uint64_t changed;       /* found a bucket that was written under other numbers */
+  uint64_t promises;      /* waits that were asked again at their end and 1 ms before */
+  uint64_t free_promises; /* of these: first about a cost of 0 */
+  uint64_t charges;       /* of these: */
+  uint64_t uncharged;     /* not charged in full */
   uint64_t refunds;
   uint64_t granted; /* takes up to that were allowed */
   uint64_t differences;

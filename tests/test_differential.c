@@ -45,15 +45,17 @@ static void expect_agreement(const steps_subject *subject, uint64_t steps) {
   steps_run(subject, seed, number_from_env("SPILE_STEPS", steps), &result);
   printf("differential: %s: %" PRIu64 " steps, %" PRIu64 " differences (SPILE_SEED=%" PRIu64 "; %" PRIu64
          " denied, %" PRIu64 " never, %" PRIu64 " in buckets of other numbers, %" PRIu64 " promises kept, %" PRIu64
-         " charges, %" PRIu64 " not in full, %" PRIu64 " refunds, %" PRIu64 " granted up to)\n",
+         " of them to a cost of 0, %" PRIu64 " charges, %" PRIu64 " not in full, %" PRIu64 " refunds, %" PRIu64
+         " granted up to)\n",
          subject->name, result.compared, result.differences, seed, result.denied, result.never, result.changed,
-         result.promises, result.charges, result.uncharged, result.refunds, result.granted);
+         result.promises, result.free_promises, result.charges, result.uncharged, result.refunds, result.granted);
   (void)fflush(stdout);
   cr_assert(result.differences == 0, "%s", result.difference);
   /* The steps go where the faults are: no kind of answer is rare. */
   cr_assert(result.denied > result.compared / 10 && result.never > result.compared / 100);
   cr_assert(result.compared - result.denied - result.never > result.compared / 10);
   cr_assert(result.changed > result.compared / 20 && result.promises > result.compared / 50);
+  cr_assert(result.free_promises > result.compared / 2000);
   cr_assert(result.charges > result.compared / 20 && result.uncharged > result.compared / 50);
   cr_assert(result.refunds > result.compared / 20 && result.granted > result.compared / 50);
 }

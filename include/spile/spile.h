@@ -401,7 +401,8 @@ bool spile_allow(spile_limiter *limiter, const spile_limit *limit, const char *k
  *
  * @param key       any bytes; not kept
  * @param key_len   bytes, 1 to SPILE_KEY_LEN_MAX
- * @param cost      tokens; 0 asks whether the bucket is not below zero; above the capacity is SPILE_NEVER
+ * @param cost      tokens; 0 asks whether the bucket is not below zero, and writes nothing (spile_peek says what that
+ *                  means for the wait); above the capacity is SPILE_NEVER
  * @param decision  written on every result; may be NULL
  * @return SPILE_ALLOWED, charged; SPILE_DENIED or SPILE_NEVER, nothing charged; SPILE_EINVAL, limiter, limit or key is
  *         NULL, key_len or cost is out of range, or the given time is; SPILE_EUNAVAILABLE, the store did not answer by
@@ -416,8 +417,13 @@ int spile_take(spile_limiter *limiter, const spile_limit *limit, const void *key
 
 /**
  * Says what a take of `cost` would find, and writes nothing. Parameters and results as spile_take; `remaining` is what
- * is there now. Where a limit's numbers have changed, the bucket goes on refilling at the old ones until a take has
- * converted it: the wait that a peek reports until then counts from the peek.
+ * is there now.
+ *
+ * A bucket that was written under other numbers, or by a clock that was set back by more than a second since, is
+ * converted by the next take with a cost above 0, denied or not, and until then stands as it was. A peek, and a take of
+ * cost 0, converts for its answer alone, as of its own time: so its retry_after_ms, reset_after_ms and grows_after_ms
+ * are what they would be if it had been that take, and the next one may say otherwise, earlier or later. In all other
+ * cases they are as exact as those of a take.
  */
 int spile_peek(spile_limiter *limiter, const spile_limit *limit, const void *key, size_t key_len, int64_t cost,
                spile_decision *decision) SPILE_MUST_USE;
