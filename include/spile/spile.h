@@ -141,7 +141,8 @@ typedef enum spile_algorithm {
   SPILE_TOKEN_BUCKET = 1,   /* a bucket that refills continuously: bursts up to the capacity, then the rate */
   SPILE_LEAKY_BUCKET = 2,   /* admits what a token bucket does, and says by how long to delay it (delay_ms) */
   SPILE_FIXED_WINDOW = 3,   /* so many in each window of time; up to twice as many around where two of them meet */
-  SPILE_SLIDING_WINDOW = 4, /* so many in any window of time, nearly: what the last whole window gave counts in part */
+  SPILE_SLIDING_WINDOW = 4, /* so many in each window, of which what the one before gave takes a part, as if given
+                               evenly: where it was a burst, some more within any such time, fewer than twice as many */
   SPILE_SLIDING_LOG = 5,    /* so many in any window of time, exactly, at most 1,000: each take is remembered */
 } spile_algorithm;
 
