@@ -107,7 +107,8 @@ static int64_t core_settle(const core_subject *core, const spile_call *call, con
     return algorithm->force(shape, after, item->cost);
   int64_t room = algorithm->room(shape, after);
   int64_t tokens = item->cost < room ? item->cost : room;
-  algorithm->charge(shape, after, tokens);
+  if (tokens > 0)
+    algorithm->charge(shape, after, tokens);
   return item->cost - tokens;
 }
 

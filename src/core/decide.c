@@ -146,7 +146,9 @@ static int64_t item_settle(spile_verb verb, const spile_item *item, spile_readin
     return algorithm->force(shape, after, item->cost);
   int64_t room = algorithm->room(shape, after);
   int64_t tokens = item->cost < room ? item->cost : room;
-  algorithm->charge(shape, after, tokens);
+  /* After a change of the limit a window may count more than it now admits, and then nothing fits, not even 0. */
+  if (tokens > 0)
+    algorithm->charge(shape, after, tokens);
   return item->cost - tokens;
 }
 
