@@ -94,6 +94,17 @@ static void core_write(core_subject *core, size_t bucket, const spile_item *item
       algorithm->state(&item->spec->shape, reading, now_ms, core->stored[bucket] ? state : NULL, state);
 }
 
+/* Charges also what does not fit, as a planted fault may ask for: the core itself may assert that it does. */
+static void core_charge(const core_subject *core, const spile_spec *spec, spile_reading *after, int64_t cost) {
+  const spile__algorithm *algorithm = &core->algorithms[spec->algorithm];
+  if (spile__algorithm_get(spec->algorithm)->fits(&spec->shape, after, cost)) {
+    algorithm->charge(&spec->shape, after, cost);
+    return;
+  }
+  after->values[spec->algorithm == SPILE_SLIDING_WINDOW] += cost * (algorithm->instant ? spec->shape.period_ms : 1);
+  after->values[3] += algorithm->log ? cost : 0;
+}
+
 /* Charges, or gives back, what the call asks of an item. @return what could not be charged */
 static int64_t core_settle(const core_subject *core, const spile_call *call, const spile_item *item,
                            spile_reading *after) {
@@ -108,7 +119,7 @@ static int64_t core_settle(const core_subject *core, const spile_call *call, con
   int64_t room = algorithm->room(shape, after);
   int64_t tokens = item->cost < room ? item->cost : room;
   if (tokens > 0)
-    algorithm->charge(shape, after, tokens);
+    core_charge(core, item->spec, after, tokens);
   return item->cost - tokens;
 }
 
@@ -198,13 +209,11 @@ static int core_decide(void *self, spile_verb verb, int64_t most, int64_t now_ms
   bool take = call.verb == SPILE_VERB_TAKE || call.verb == SPILE_VERB_TAKE_UP_TO;
   int64_t uncharged[SPILE_REQUESTS_MAX] = {0};
   for (size_t j = 0; j < call.n; j++) {
-    const spile__algorithm *algorithm = &core->algorithms[items[j].spec->algorithm];
-    const spile_shape *shape = &items[j].spec->shape;
     spile_reading after = items[j].reading;
     if (settles)
       uncharged[j] = core_settle(core, &call, &items[j], &after);
     else if (take && (all_fit || (!core->all_or_nothing && fit[j])))
-      algorithm->charge(shape, &after, verb == SPILE_VERB_TAKE ? items[j].cost : granted);
+      core_charge(core, items[j].spec, &after, verb == SPILE_VERB_TAKE ? items[j].cost : granted);
     bool changed = memcmp(&after, &items[j].reading, sizeof(after)) != 0;
     bool corrects = moved[j] && core->denial_writes;
     if (core->refunds_stay && verb == SPILE_VERB_REFUND && after.values[0] == 0)
