@@ -27,6 +27,7 @@ typedef struct asking {
 static void asking_start(asking *a, spile_route_word word, const rig_limit *limits, size_t n) {
   spile_options options = SPILE_OPTIONS_INIT;
   options.breaker_failures = SPILE_BREAKER_OFF;
+  options.metrics = SPILE_METRICS_COUNTS;
   a->store = spile_scripted_store_new();
   cr_assert(a->store != NULL);
   cr_assert(eq(int, spile_open_store(&a->limiter, spile_scripted_store_base(a->store), &options, NULL), SPILE_OK));
@@ -306,10 +307,57 @@ Test(ask, HTTP_07_leaves_an_open_limit_out_and_still_asks_the_others) {
                                  SPILE__NO_SUBJECT_BY_POLICY, &a.ruling),
                SPILE_ALLOWED));
   cr_assert(eq(int, a.ruling.decision.decided_by, SPILE_BY_POLICY));
-  cr_assert(eq(int, a.ruling.decision.store_error, SPILE_REASON_NONE));
+  cr_assert(eq(int, a.ruling.decision.store_error, SPILE_REASON_SUBJECT));
   cr_assert(strstr(a.ruling.decision.detail, "left out") != NULL);
   cr_assert(eq(sz, spile_scripted_store_calls(a.store), (size_t)0));
   asking_finish(&a);
+}
+
+/* The row of a limit's name. */
+typedef struct found_row {
+  const char *name;
+  spile_metrics row;
+} found_row;
+
+static bool row_keep(void *user, const spile_metrics *row) {
+  found_row *found = user;
+  if (strcmp(row->limit, found->name) == 0)
+    found->row = *row;
+  return true;
+}
+
+Test(ask, HTTP_07_counts_what_has_no_subject_with_a_reason_of_its_own) {
+  static const char *const texts[] = {"1/s,name=o,on_store_error=open", "1/s,name=c,on_store_error=closed",
+                                      "1/s,name=f,on_store_error=fail"};
+  static const int results[] = {SPILE_ALLOWED, SPILE_DENIED, SPILE_ENOSUBJECT};
+  for (int i = 0; i < 3; i++) {
+    rig_limit limits[] = {{texts[i], .chain = "user"}, {"1/s,name=other", .chain = "tenant"}};
+    for (size_t n = 1; n <= 2; n++) {
+      asking a;
+      asking_start(&a, SPILE_ROUTE_LIMITED, limits, n);
+      if (n == 2)
+        answer(&a, (int64_t[]){0}, 1);
+      cr_assert(eq(int,
+                   spile__limits_ask(a.limiter, &a.route->route, &a.caller, SPILE_ROUTE_COST, SPILE_VERB_TAKE,
+                                     SPILE__NO_SUBJECT_BY_POLICY, &a.ruling),
+                   results[i]));
+      /* A limit that was left out while another one was asked is counted under its name alone. */
+      uint64_t asked = n == 2 && i == 0 ? 1 : 0;
+      cr_assert(eq(int, a.ruling.decision.store_error, asked > 0 ? SPILE_REASON_NONE : SPILE_REASON_SUBJECT));
+      spile_counters counters = SPILE_COUNTERS_INIT;
+      cr_assert(eq(int, spile_count(a.limiter, &counters), SPILE_OK));
+      cr_assert(eq(u64, counters.store_errors[SPILE_REASON_SUBJECT], 1 - asked));
+      cr_assert(eq(u64, counters.policy_open + counters.policy_closed + counters.unavailable, 1 - asked));
+      found_row found = {.name = (const char *[]){"o", "c", "f"}[i]};
+      cr_assert(eq(int, spile_metrics_each(a.limiter, row_keep, &found), SPILE_OK));
+      const uint64_t counted[] = {found.row.policy_open[SPILE_REASON_SUBJECT],
+                                  found.row.policy_closed[SPILE_REASON_SUBJECT],
+                                  found.row.unavailable[SPILE_REASON_SUBJECT]};
+      for (int j = 0; j < 3; j++)
+        cr_assert(eq(u64, counted[j], i == j ? 1 : 0));
+      asking_finish(&a);
+    }
+  }
 }
 
 Test(ask, a_hash_without_a_secret_is_an_error_whatever_the_policy) {

@@ -254,7 +254,8 @@ Test(breaker, judges_every_reason) {
       [SPILE_REASON_VERSION] = {"F--", "F--", "F--", "F--"}, [SPILE_REASON_IO] = {"AF-", "F--", "AFA", "F--"},
       [SPILE_REASON_CORRUPT] = {"A--", "A--", "A-A", "A-A"}, [SPILE_REASON_RESOLVE] = {"F--", "F--", "--F", "--F"},
       [SPILE_REASON_BREAKER] = {"---", "---", "---", "---"}, [SPILE_REASON_MEMORY] = {"---", "---", "---", "---"},
-      [SPILE_REASON_FORMAT] = {"A--", "A--", "A-A", "A-A"},  [SPILE_REASON_LOCKED] = {"AF-", "F--", "A-A", "--F"}};
+      [SPILE_REASON_FORMAT] = {"A--", "A--", "A-A", "A-A"},  [SPILE_REASON_LOCKED] = {"AF-", "F--", "A-A", "--F"},
+      [SPILE_REASON_SUBJECT] = {"---", "---", "---", "---"}};
 #define ROW(name, number, text)                                                                            \
   for (int i = 0; i < 4; i++)                                                                              \
     cr_assert(eq(str, (char *)(uintptr_t)lesson_of(i % 2 == 0, i >= 2, false, SPILE_EUNAVAILABLE, number), \

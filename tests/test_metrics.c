@@ -331,12 +331,29 @@ Test(metrics, counts_names_past_the_bound_in_one_row_that_says_so) {
 }
 
 Test(metrics, lets_no_limit_be_taken_for_the_row_of_all_others) {
-  rig r = rig_start(SPILE_METRICS_COUNTS);
+  rig r = rig_start(SPILE_METRICS_TIMES);
   spile_limit *limit = limit_named(SPILE_METRICS_OTHER);
   cr_assert(eq(int, spile_take(r.limiter, limit, "k", 1, 1, NULL), SPILE_ALLOWED));
   cr_assert(eq(sz, totals_of(r.limiter).rows, 1));
-  cr_assert(row_of(r.limiter, SPILE_METRICS_OTHER).other);
-  free(text_of(r.limiter));
+  cr_assert(not(row_of(r.limiter, SPILE_METRICS_OTHER).other));
+  for (int i = 0; i < SPILE_METRICS_NAMES_MAX; i++) {
+    char name[32];
+    (void)snprintf(name, sizeof(name), "name %d", i);
+    spile_limit *named = limit_named(name);
+    cr_assert(eq(int, spile_take(r.limiter, named, "k", 1, 1, NULL), SPILE_ALLOWED));
+    spile_limit_unref(named);
+  }
+  cr_assert(eq(int, spile_take(r.limiter, limit, "l", 1, 1, NULL), SPILE_ALLOWED));
+  char *text = text_of(r.limiter);
+  const char *const own =
+      "spile_limit_takes_total{limit=\"286f74686572206c696d69747329\",name_encoding=\"hex\",outcome="
+      "\"allowed\",decided_by=\"store\"}";
+  cr_assert(eq(dbl, prometheus_value(text, own), 2));
+  cr_assert(eq(dbl,
+               prometheus_value(text, "spile_limit_takes_total{limit=\"" SPILE_METRICS_OTHER
+                                      "\",outcome=\"allowed\",decided_by=\"store\"}"),
+               1));
+  free(text);
   spile_limit_unref(limit);
   spile_close(r.limiter);
 }

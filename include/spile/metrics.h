@@ -48,7 +48,8 @@ typedef struct spile_metrics {
   uint64_t full_open; /* a new key found no room, and on_full allowed, denied or failed */
   uint64_t full_closed;
   uint64_t full_failed;
-  uint64_t policy_open[SPILE_REASONS_MAX]; /* the store did not answer, by spile_reason, and on_store_error allowed … */
+  uint64_t policy_open[SPILE_REASONS_MAX];   /* the store did not answer, or was not asked for want of a subject, by
+                                                spile_reason, and on_store_error allowed … */
   uint64_t policy_closed[SPILE_REASONS_MAX]; /* … denied … */
   uint64_t unavailable[SPILE_REASONS_MAX];   /* … or failed */
   uint64_t shadow_allowed;                   /* takes of a limit that is not enforced: what it would have said */

@@ -79,7 +79,8 @@ enum {
   X(BREAKER, 16, "breaker")  /* not asked, since it failed just before; nothing was charged */              \
   X(MEMORY, 17, "memory")    /* this process is out of memory; nothing was charged */                       \
   X(FORMAT, 18, "format")    /* this bucket was written by a later version; it was left as it is */         \
-  X(LOCKED, 19, "locked")    /* another writer or a stopped reader held the store; nothing was charged */
+  X(LOCKED, 19, "locked")    /* another writer or a stopped reader held the store; nothing was charged */   \
+  X(SUBJECT, 20, "subject")  /* not asked: the caller has nothing that the limit's key asks for (spile_http_check) */
 
 typedef enum spile_reason {
 #define SPILE_REASON_ENUM(name, number, text) SPILE_REASON_##name = number,
@@ -621,7 +622,8 @@ typedef struct spile_counters {
   uint64_t unavailable;   /* takes without an answer: with the first three that is all takes */
   uint64_t policy_open;   /* of the above, takes that on_store_error allowed ... */
   uint64_t policy_closed; /* ... and denied */
-  uint64_t store_errors[SPILE_REASONS_MAX]; /* takes that the store did not answer, by spile_reason */
+  uint64_t store_errors[SPILE_REASONS_MAX]; /* takes that the store did not answer, by spile_reason; of them SUBJECT are
+                                               those about which it could not be asked */
   int breaker;                              /* a spile_breaker_state, now */
   uint64_t breaker_opened;                  /* how often it opened, a failed probe included */
   uint64_t charged;                         /* calls of spile_charge that went through, which are no takes … */

@@ -136,6 +136,7 @@ static const unsigned char meanings[] = {
     [SPILE_REASON_MEMORY] = MEANS_NOTHING,     /* of this process */
     [SPILE_REASON_FORMAT] = MEANS_BUCKET,      /* a record of a later version */
     [SPILE_REASON_LOCKED] = MEANS_LOCKED,      /* whoever has the lock of all writers does not give it back */
+    [SPILE_REASON_SUBJECT] = MEANS_NOTHING,    /* a store was not asked */
 };
 
 static breaker_meaning reason_meaning(int reason) {

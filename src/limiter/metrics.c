@@ -94,8 +94,6 @@ static bool row_is(const metrics_row *row, const spile_spec *spec) {
 
 /* The row of a name, or NULL with the empty slot where it belongs. */
 static metrics_row *row_find(spile__metrics *metrics, const spile_spec *spec, size_t *slot) {
-  if (row_is(metrics->other, spec))
-    return metrics->other;
   for (*slot = spile__siphash64(metrics->secret, spec->name, spec->name_len) % SLOTS;; *slot = (*slot + 1) % SLOTS) {
     metrics_row *row = atomic_load_explicit(&metrics->slots[*slot], memory_order_acquire);
     if (row == NULL || row_is(row, spec))
@@ -128,8 +126,8 @@ SPILE__OUT_OF_LINE static metrics_row *row_get_slowly(spile__metrics *metrics, c
   metrics_row *row = row_find(metrics, spec, &slot);
   if (row == NULL)
     row = row_add(metrics, spec, slot);
-  /* Only its own row is a good guess: the one for all has another name. */
-  if (row_is(row, spec))
+  /* Only its own row is a good guess. */
+  if (row != metrics->other)
     atomic_store_explicit(&metrics->guesses[spec->fingerprint % GUESSES], row, memory_order_release);
   return row;
 }

@@ -129,12 +129,8 @@ static void put_family(metrics_text *text, const char *name, const char *type, c
   put(text, "\n");
 }
 
-/*
- * A label; `first` opens the list. A limit's name that is not UTF-8, which no label may hold, is written in hexadecimal
- * with a label that says so: two names never become one.
- */
-static void put_label(metrics_text *text, bool first, const char *name, const char *value) {
-  bool plain = is_utf8(value);
+/* A label, plain or in hexadecimal with a label that says so; `first` opens the list. */
+static void put_label_as(metrics_text *text, bool first, const char *name, const char *value, bool plain) {
   put(text, first ? "{" : ",");
   put(text, name);
   put(text, "=\"");
@@ -143,6 +139,19 @@ static void put_label(metrics_text *text, bool first, const char *name, const ch
   else
     put_hex(text, value);
   put(text, plain ? "\"" : "\",name_encoding=\"hex\"");
+}
+
+static void put_label(metrics_text *text, bool first, const char *name, const char *value) {
+  put_label_as(text, first, name, value, true);
+}
+
+/*
+ * The label of a limit. A name that is not UTF-8, which no label may hold, is written in hexadecimal, and so is that of
+ * a limit which is named as the row of all others: two names never become one.
+ */
+static void put_limit(metrics_text *text, const spile_metrics *row) {
+  bool plain = is_utf8(row->limit) && (row->other || strcmp(row->limit, SPILE_METRICS_OTHER) != 0);
+  put_label_as(text, true, "limit", row->limit, plain);
 }
 
 static void put_value(metrics_text *text, bool labels, uint64_t value) {
@@ -167,7 +176,7 @@ static void put_labelled(metrics_text *text, const char *name, const char *label
 static void put_of_limit(metrics_text *text, const char *name, const spile_metrics *row, const char *first,
                          const char *first_value, const char *second, const char *second_value, uint64_t value) {
   put(text, name);
-  put_label(text, true, "limit", row->limit);
+  put_limit(text, row);
   put_label(text, false, first, first_value);
   if (second != NULL)
     put_label(text, false, second, second_value);
@@ -201,12 +210,13 @@ static void put_counters(metrics_text *text, const spile_counters *counters) {
   put_plain(text, "spile_full_total", counters->full);
 
   put_family(text, "spile_policy_answers_total", "counter",
-             "Takes that on_store_error answered, since the store did not.");
+             "Takes that on_store_error answered, since the store did not or, for want of a subject, was not asked.");
   put_labelled(text, "spile_policy_answers_total", "answer", "open", counters->policy_open);
   put_labelled(text, "spile_policy_answers_total", "answer", "closed", counters->policy_closed);
   put_labelled(text, "spile_policy_answers_total", "answer", "fail", counters->unavailable);
 
-  put_family(text, "spile_store_errors_total", "counter", "Takes that the store did not answer, by reason.");
+  put_family(text, "spile_store_errors_total", "counter",
+             "Takes that the store did not answer, by reason; subject: that it was not asked.");
   for (size_t i = 0; i < SPILE_REASONS_MAX; i++) {
     if (reason_words[i] != NULL)
       put_labelled(text, "spile_store_errors_total", "reason", reason_words[i], counters->store_errors[i]);
@@ -287,7 +297,7 @@ static bool put_shadow(void *user, const spile_metrics *row) {
 
 static void put_bucket(metrics_text *text, const spile_metrics *row, size_t range, uint64_t count) {
   put(text, "spile_store_duration_seconds_bucket");
-  put_label(text, true, "limit", row->limit);
+  put_limit(text, row);
   put(text, ",le=\"");
   if (range + 1 < SPILE_METRICS_RANGES)
     put_seconds(text, (uint64_t)spile_metrics_bound_ns(range));
@@ -310,11 +320,13 @@ static bool put_durations(void *user, const spile_metrics *row) {
     put_bucket(text, row, i, count);
   }
   put(text, "spile_store_duration_seconds_sum");
-  put_label(text, true, "limit", row->limit);
+  put_limit(text, row);
   put(text, "} ");
   put_seconds(text, row->calls_ns);
   put(text, "\n");
-  put_labelled(text, "spile_store_duration_seconds_count", "limit", row->limit, count);
+  put(text, "spile_store_duration_seconds_count");
+  put_limit(text, row);
+  put_value(text, true, count);
   return true;
 }
 

@@ -16,6 +16,7 @@
 #include "core/text.h"
 #include "limiter/env.h"
 #include "limiter/limiter.h"
+#include "limiter/watch.h"
 #include "limits/subject.h"
 
 /* Room for the keys of one request: one of any length fits the small one, all of any length the large one. */
@@ -32,6 +33,7 @@ typedef struct ask {
   spile_ruling *ruling;
   spile_request requests[SPILE_ROUTE_LIMITS_MAX];
   const spile__route_limit *of[SPILE_ROUTE_LIMITS_MAX]; /* whose each request is */
+  uint32_t missing;                                     /* bit i: limit i of the route has no subject */
 } ask;
 
 /* ---- Answers that need no store ---- */
@@ -100,6 +102,41 @@ static int ask_fail(const ask *a, int code, const spile__route_limit *limit) {
   return code;
 }
 
+/* What a limit says that has no subject is what its on_store_error says, and is counted so. */
+static void ask_count_missing(const ask *a) {
+  spile__metrics *metrics = spile__watch_metrics(a->limiter->watch);
+  if (metrics == NULL || a->verb != SPILE_VERB_TAKE || a->no_subject != SPILE__NO_SUBJECT_BY_POLICY)
+    return;
+  for (size_t i = 0; i < a->route->n; i++) {
+    if ((a->missing >> i & 1) == 0)
+      continue;
+    const spile_spec *spec = spile_limit_spec(a->route->limits[i].limit);
+    spile_on_store_error policy = spile__limiter_policy(a->limiter, spec);
+    spile_decision own;
+    spile__decision_clear(&own);
+    own.store_error = SPILE_REASON_SUBJECT;
+    if (policy != SPILE_ON_STORE_ERROR_FAIL) {
+      own.outcome = policy == SPILE_ON_STORE_ERROR_OPEN ? SPILE_ALLOWED : SPILE_DENIED;
+      own.decided_by = SPILE_BY_POLICY;
+    }
+    spile__metrics_take(metrics, spec, own.outcome != 0 ? own.outcome : SPILE_ENOSUBJECT, &own, false);
+  }
+}
+
+/* There is no answer from a store, since `missing` and perhaps others have no subject. */
+static int ask_settle_missing(const ask *a, const spile__route_limit *missing) {
+  (void)ask_fail(a, SPILE_ENOSUBJECT, missing);
+  if (a->no_subject != SPILE__NO_SUBJECT_BY_POLICY)
+    return SPILE_ENOSUBJECT;
+  a->ruling->decision.store_error = SPILE_REASON_SUBJECT;
+  if (spile__limiter_policy(a->limiter, spile_limit_spec(missing->limit)) == SPILE_ON_STORE_ERROR_CLOSED)
+    return ask_answer(a, SPILE_DENIED, SPILE_BY_POLICY);
+  spile__limiter_count(a->limiter, a->verb, SPILE_ENOSUBJECT, &a->ruling->decision);
+  return SPILE_ENOSUBJECT;
+}
+
+_Static_assert(SPILE_ROUTE_LIMITS_MAX <= 32, "a set of limits is the bits of a uint32_t");
+
 /*
  * Makes a request of every limit in force. Limits of one chain share one key.
  * @return SPILE_OK, also when *fits is set to false since `size` is too small; SPILE_DENIED, a limit without a subject
@@ -110,6 +147,7 @@ static int ask_make_keys(ask *a, char *bytes, size_t size, bool *fits) {
   const spile__route_limit *missing = NULL;
   size_t used = 0;
   *fits = true;
+  a->missing = 0;
   ruling->n = ruling->n_waived = 0;
   for (size_t i = 0; i < a->route->n && !a->route->limits[i].shadow; i++) {
     const spile__route_limit *limit = &a->route->limits[i];
@@ -127,6 +165,7 @@ static int ask_make_keys(ask *a, char *bytes, size_t size, bool *fits) {
         return ask_fail(a, result, limit);
       if (result == SPILE_ENOSUBJECT) {
         spile_on_store_error policy = spile__limiter_policy(a->limiter, spile_limit_spec(limit->limit));
+        a->missing |= UINT32_C(1) << i;
         bool open = policy == SPILE_ON_STORE_ERROR_OPEN && a->no_subject == SPILE__NO_SUBJECT_BY_POLICY;
         if (open || a->no_subject == SPILE__NO_SUBJECT_LEFT_OUT)
           ruling->n_waived++;
@@ -144,14 +183,11 @@ static int ask_make_keys(ask *a, char *bytes, size_t size, bool *fits) {
     a->of[ruling->n] = limit;
     a->requests[ruling->n++] = ask_request(a, limit, key, key_len);
   }
+  ask_count_missing(a);
   if (missing == NULL)
     return SPILE_OK;
   ruling->n = 0;
-  (void)ask_fail(a, SPILE_ENOSUBJECT, missing);
-  bool closed = spile__limiter_policy(a->limiter, spile_limit_spec(missing->limit)) == SPILE_ON_STORE_ERROR_CLOSED;
-  if (closed && a->no_subject == SPILE__NO_SUBJECT_BY_POLICY)
-    return ask_answer(a, SPILE_DENIED, SPILE_BY_POLICY);
-  return SPILE_ENOSUBJECT;
+  return ask_settle_missing(a, missing);
 }
 
 /* ---- The question ---- */
@@ -184,6 +220,7 @@ static int ask_nothing(const ask *a) {
   if (a->ruling->n_waived == 0)
     return ask_answer(a, SPILE_ALLOWED, SPILE_BY_LIMITS);
   (void)ruling_refuse(a->ruling, SPILE_ENOSUBJECT, "left out: the caller has nothing that the limit's key asks for");
+  a->ruling->decision.store_error = SPILE_REASON_SUBJECT;
   return ask_answer(a, SPILE_ALLOWED, SPILE_BY_POLICY);
 }
 
