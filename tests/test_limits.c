@@ -266,6 +266,8 @@ Test(limits, CONF_01_a_number_that_is_none_is_told_with_value_and_path) {
       {"\"60\"", "\"60\" is no whole number"},
       {"9007199254740993", "9007199254740993 is too large"},
       {"9007199254740992", "9007199254740992 is too large"},
+      {"1e999", "1e999 is no whole number"},
+      {"98765432198765432198765", "98765432198765432198765 is too large"},
       {"null", "null is no whole number"},
       {"true", "true is no whole number"},
       {"[60]", "a list is no whole number"},
@@ -286,7 +288,7 @@ Test(limits, CONF_01_a_number_that_is_none_is_told_with_value_and_path) {
 }
 
 Test(limits, CONF_01_what_is_no_json_is_told_with_its_place) {
-  static const char *const values[] = {"6O", "NaN", "1e999", "98765432198765432198765", "-", "0x10", "'1'", "01"};
+  static const char *const values[] = {"6O", "NaN", "-", "0x10", "'1'", "01"};
   for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
     char text[300];
     (void)snprintf(text, sizeof(text), "{\"limits\":{\n \"default\":{\"capacity\":%s,\"refill\":\"1/s\"}}}", values[i]);

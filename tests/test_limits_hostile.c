@@ -351,3 +351,61 @@ Test(limits_hostile, a_glob_of_many_stars_does_not_make_a_search_long) {
   free(path);
   limits_text_finish(loaded);
 }
+
+/* ---- Numbers that are no int64_t and no double ---- */
+
+Test(limits_hostile, a_number_too_large_for_any_type_is_told_like_all_faults_and_with_them) {
+  limits_text *loaded = limits_text_of("{\"on_store_error\":\"opne\",\"limits\":{\n"
+                                       "\"default\":{\"capacity\":9223372036854775808,\"refill\":\"1/s\"},\n"
+                                       "\"GET /a\":{\"capacity\":1e400,\"refill\":\"1/s\"},\n"
+                                       "\"GET /b\":{\"capacity\":-99999999999999999999999,\"refill\":\"1/s\"},\n"
+                                       "\"GET /9223372036854775808\":{\"capacity\":5,\"refillPerSec\":0.5E+309},\n"
+                                       "\"GET /c\":{\"capacity\":5,\"refill\":\"1/s\",\"cost\":7}}}");
+  cr_assert(eq(int, loaded->result, SPILE_ECONFIG));
+  cr_assert(eq(sz, loaded->errors, 6), "%s", loaded->faults);
+  static const char *const parts[] = {
+      "1:2 on_store_error: \"opne\" is not one of the words",
+      "2:12 limits.default.capacity: 9223372036854775808 is too large; ",
+      "3:11 limits[\"GET /a\"].capacity: 1e400 is no whole number; ",
+      "4:11 limits[\"GET /b\"].capacity: -99999999999999999999999 is too small; ",
+      "5:42 limits[\"GET /9223372036854775808\"].refillPerSec: ",
+      "6:39 limits[\"GET /c\"].cost: a cost of 7",
+  };
+  for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+    cr_assert(strstr(loaded->faults, parts[i]) != NULL, "no %s in %s", parts[i], loaded->faults);
+  limits_text_finish(loaded);
+}
+
+Test(limits_hostile, the_least_number_that_a_type_does_not_hold_is_no_more_JSON_than_the_greatest_it_holds) {
+  static const char *const numbers[] = {"9223372036854775807",
+                                        "9223372036854775808",
+                                        "-9223372036854775808",
+                                        "-9223372036854775809",
+                                        "1.7e308",
+                                        "1.8e308",
+                                        "1e308",
+                                        "1e309",
+                                        "-1e309",
+                                        "1E+99999999999999999999",
+                                        "100000000000000000000.5e290"};
+  for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+    char text[300];
+    (void)snprintf(text, sizeof(text),
+                   "{\"on_store_error\":\"open\",\"timeout_ms\":%s,\"limits\":{\"default\":\"blocked\"}}", numbers[i]);
+    limits_text *loaded = limits_text_of(text);
+    cr_assert(eq(sz, loaded->errors, 1), "%s", loaded->faults);
+    char start[100];
+    (void)snprintf(start, sizeof(start), " timeout_ms: %s is ", numbers[i]);
+    cr_assert(strstr(loaded->faults, start) != NULL, "%s", loaded->faults);
+    limits_text_finish(loaded);
+  }
+}
+
+Test(limits_hostile, a_number_too_large_in_what_is_no_JSON_is_told_as_that) {
+  limits_text *loaded = limits_text_of("{\"a\":99999999999999999999,}");
+  cr_assert(strstr(loaded->faults, "write JSON") != NULL, "%s", loaded->faults);
+  limits_text_finish(loaded);
+  loaded = limits_text_of("{\"limits\":{\"default\":\"blocked\",\"GET /\\u0000\":\"blocked\"}}");
+  cr_assert(strstr(loaded->faults, "a NUL character (\\u0000) in a text; leave it out") != NULL, "%s", loaded->faults);
+  limits_text_finish(loaded);
+}

@@ -291,6 +291,12 @@ static int text_load(spile__reader *reader, const char *text, size_t len) {
     return result;
   reader->faults.document = &reader->document;
   document_load(reader);
+  if (reader->document.has_too_large && reader->faults.errors == 0) {
+    fault = (spile__document_fault){.at = reader->document.too_large_at,
+                                    .what = "this number is too large",
+                                    .advice = "write one of 15 digits at most"};
+    spile__fault_at(&reader->faults, &fault);
+  }
   bool failed = reader->limits->arena.failed || reader->scratch.failed || reader->faults.arena.failed;
   if (!failed && reader->faults.errors == 0)
     failed = !tables_make(reader);

@@ -186,6 +186,74 @@ static size_t string_begin(const char *text, size_t end) {
   return at;
 }
 
+/* ---- Numbers that jansson does not take ---- */
+
+/* Of a number that has digits alone, or '-' and digits: whether 64 bits do not hold it. */
+static bool integer_overflows(const char *digits, size_t len, bool negative) {
+  static const char most[] = "9223372036854775807";
+  static const char least[] = "9223372036854775808";
+  size_t held = sizeof(most) - 1;
+  return len > held || (len == held && memcmp(digits, negative ? least : most, held) > 0);
+}
+
+/* Of a number with a fraction or an exponent: whether it may be beyond a double, which ends below 1.8e308. */
+static bool real_overflows(const char *digits, size_t len) {
+  size_t whole = 0;
+  while (whole < len && digits[whole] >= '0' && digits[whole] <= '9')
+    whole++;
+  size_t at = whole;
+  while (at < len && digits[at] != 'e' && digits[at] != 'E')
+    at++;
+  size_t exponent = 0;
+  at += at + 1 < len && digits[at + 1] == '+' ? 2 : 1;
+  for (; at < len && digits[at] >= '0' && digits[at] <= '9' && exponent < SPILE__DOCUMENT_LEN_MAX; at++)
+    exponent = exponent * 10 + (size_t)(digits[at] - '0');
+  return whole + exponent > 308;
+}
+
+/* Puts another number that is too large for any member in the place of one, in as many bytes or fewer. */
+static bool number_replace(char *number, size_t len) {
+  bool negative = number[0] == '-';
+  char *digits = number + (negative ? 1 : 0);
+  size_t digits_len = len - (negative ? 1 : 0);
+  bool integer = strspn(digits, "0123456789") >= digits_len;
+  const char *other = integer ? "9007199254740993" : "1e300";
+  if (integer ? !integer_overflows(digits, digits_len, negative) : !real_overflows(digits, digits_len))
+    return false;
+  memset(digits, ' ', digits_len);
+  memcpy(digits, other, strlen(other));
+  return true;
+}
+
+/*
+ * Reads a text with numbers that jansson does not hold, so that they are told like all other faults: with others in
+ * their places, the rest of which is blank, it reads a copy. @return NULL: no memory, or another error
+ */
+static json_t *numbers_pass_over(spile__document *document, json_error_t *error) {
+  size_t len = document->len;
+  char *copy = malloc(len + 1);
+  if (copy == NULL) {
+    *error = (json_error_t){.text = ""};
+    return NULL;
+  }
+  memcpy(copy, document->text, len);
+  copy[len] = '\0';
+  for (size_t at = 0; at < len;) {
+    size_t end = copy[at] == '"' ? string_end(copy, len, at) : at + 1;
+    if (copy[at] == '-' || (copy[at] >= '0' && copy[at] <= '9')) {
+      end = word_end(copy, len, at);
+      if (number_replace(copy + at, end - at) && !document->has_too_large) {
+        document->has_too_large = true;
+        document->too_large_at = at;
+      }
+    }
+    at = end;
+  }
+  json_t *json = document->has_too_large ? json_loadb(copy, len, JSON_REJECT_DUPLICATES, error) : NULL;
+  free(copy);
+  return json;
+}
+
 /* Where and what the error of a text is. jansson's position is behind the token it stumbled over. */
 static int document_refuse(spile__document *document, const json_error_t *error, spile__document_fault *fault) {
   enum json_error_code code = json_error_code(error);
@@ -205,7 +273,9 @@ static int document_refuse(spile__document *document, const json_error_t *error,
     while (at > 0 && word_end(document->text, document->len, at - 1) > at)
       at--;
   }
-  fault_set(fault, at, error->text, "write JSON (RFC 8259)");
+  bool nul = code == json_error_null_character || code == json_error_null_byte_in_key;
+  fault_set(fault, at, nul ? "a NUL character (\\u0000) in a text" : error->text,
+            nul ? "leave it out: no name and no value has one" : "write JSON (RFC 8259)");
   return SPILE_ECONFIG;
 }
 
@@ -301,6 +371,8 @@ int spile__document_read(spile__document *out, const char *text, size_t len, spi
     return SPILE_ECONFIG;
   json_error_t error;
   out->json = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+  if (out->json == NULL && json_error_code(&error) == json_error_numeric_overflow)
+    out->json = numbers_pass_over(out, &error);
   if (out->json == NULL)
     return document_refuse(out, &error, fault);
   walk w = {.document = out};

@@ -36,6 +36,9 @@ typedef struct spile__document {
   json_t *json;
   spile__node *nodes; /* the first is the root */
   size_t count;
+  /* Where the first number stands that is too large for any member, so that its value is another such one. */
+  size_t too_large_at;
+  bool has_too_large;
 } spile__document;
 
 /* What keeps a text from being a document. */
