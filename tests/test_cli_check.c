@@ -207,8 +207,29 @@ Test(cli_check, a_table_to_publish_has_a_row_for_each_limit) {
                            "\"capacity\":3,\"refill\":\"1/s\"},\"GET /c\":{\"capacity\":3,\"refill\":\"1/s\","
                            "\"shadow\":true}}}"),
       "--markdown");
-  expect_contains(run.out, "| `GET /a\\|'b` |  | 3 | 1 request a second | 62 |");
+  expect_contains(run.out, "| `` GET /a\\|`b `` |  | 3 | 1 request a second | 62 |");
   cr_assert(strstr(run.out, "/c") == NULL, "%s", run.out);
+  RUN("check", data_path("shop.json"), "--markdown");
+  expect_contains(run.out, " | client address; shared by all routes with `@login` |\n");
+}
+
+Test(cli_check, a_leaky_bucket_is_said_to_space_what_it_admits) {
+  const char *path = own_file("own.json", "{\"on_store_error\":\"open\",\"limits\":{\"default\":{\"algorithm\":"
+                                          "\"leaky_bucket\",\"capacity\":3,\"refill\":\"1/s\"}}}");
+  RUN("check", path, "--explain", "default");
+  expect_contains(run.out, "delay_ms says how long to hold each back.\n");
+  RUN("check", path, "--markdown");
+  expect_contains(run.out, "| `default` |  | 3 | 1 request a second, spaced | 62 |");
+}
+
+Test(cli_check, what_is_no_route_is_not_explained) {
+  static const char *const routes[] = {"", "GET", "/a"};
+  for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+    RUN("check", data_path("shop.json"), "--explain", routes[i]);
+    expect_status(2);
+    cr_assert(eq(str, run.out, ""));
+    expect_contains(run.err, "--explain is not METHOD and PATH");
+  }
 }
 
 Test(cli_check, the_first_minute_of_windows_is_counted_in_whole_requests) {

@@ -413,7 +413,7 @@ static const fault_row fault_rows[] = {
     {"\"GET a\":\"unlimited\"", "limits[\"GET a\"]: ", "has a path that does not begin with a slash"},
     {"\"G* /a\":\"unlimited\"", "limits[\"G* /a\"]: ", "no method"},
     {"\"GET /a?b=1\":\"unlimited\"", "limits[\"GET /a?b=1\"]: ", "query"},
-    {"\"GET /a#b\":\"unlimited\"", "limits[\"GET /a#b\"]: ", "query"},
+    {"\"GET /a#b\":\"unlimited\"", "limits[\"GET /a#b\"]: ", "has a fragment"},
     {"\"* /a*\":\"unlimited\",\"* /*a\":\"unlimited\"", "limits[\"* /*a\"]: ", "can match one request"},
     {"\"GET /a*/c\":\"unlimited\",\"GET /a/*c\":\"unlimited\"", "limits[\"GET /a/*c\"]: ", "can match one request"},
 };
@@ -456,6 +456,8 @@ static const fault_row top_rows[] = {
     {"\"skip\":[{}]", "skip[0]: ", "matches nothing, or everything"},
     {"\"skip\":[{\"value\":\"1\",\"ip\":\"::1\"}]", "skip[0].value: ", "which header"},
     {"\"skip\":[{\"ip\":\"10.0.0.1/8\"}]", "skip[0].ip: ", "no network"},
+    {"\"skip\":[{\"route\":\"default\"}]",
+     "skip[0].route: ", "\"default\" is what all routes without an entry meet, and no route itself; write METHOD"},
     {"\"skip\":[{\"route\":\"/health\"}]", "skip[0].route: ", "no route"},
     {"\"skip\":[{\"path\":\"/health\"}]", "skip[0].path: ", "no member \"path\""},
 };

@@ -66,6 +66,10 @@ int check_run(const cli_options *options) {
     return message(EXIT_USAGE, "--tier says for whom to explain a route; write --explain ROUTE as well");
   if ((options->given & OPTION_MARKDOWN) && (options->given & (OPTION_JSON | OPTION_EXPLAIN)))
     return message(EXIT_USAGE, "--markdown prints a table of all; write it without --json and --explain");
+  if ((options->given & OPTION_EXPLAIN) && !is_route(options->explain))
+    return message(EXIT_USAGE,
+                   "--explain is not METHOD and PATH of at most 8000 bytes; write it as a request has them, "
+                   "such as --explain 'POST /search', or default");
 
   check c = {.json = options->given & OPTION_JSON};
   spile_error error = {0};

@@ -19,6 +19,7 @@ typedef struct allowance {
   int64_t period_ms;    /* … in this time */
   int64_t first_minute; /* at most */
   bool window;          /* counts in windows, and does not refill */
+  bool spaced;          /* tells how long to hold back what it admits */
 } allowance;
 
 /*
@@ -61,7 +62,8 @@ static allowance allowance_of(const spile__route_limit *limit) {
   const spile_shape *shape = &spec->shape;
   const char *algorithm = spile__algorithm_get(spec->algorithm)->name;
   allowance a = {.burst = shape->capacity / limit->cost,
-                 .window = strcmp(algorithm, "token_bucket") != 0 && strcmp(algorithm, "leaky_bucket") != 0};
+                 .window = strcmp(algorithm, "token_bucket") != 0 && strcmp(algorithm, "leaky_bucket") != 0,
+                 .spaced = strcmp(algorithm, "leaky_bucket") == 0};
   if (a.window) {
     a.count = a.burst;
     a.period_ms = shape->period_ms;
@@ -204,6 +206,9 @@ static void explain_numbers(const spile__route_limit *limit) {
     put_rate(&a);
     output(".\n");
   }
+  if (a.spaced)
+    output("   What is admitted at once is to be served one by one at that rate: delay_ms says how long to hold each "
+           "back.\n");
   if (limit->cost > 1)
     output("   (A request costs %" PRId64 " of the %" PRId64 " tokens that there are.)\n", limit->cost,
            spile_limit_capacity(limit->limit));
@@ -375,18 +380,27 @@ void explain_all(const spile_limits *limits) {
 
 /* ---- Markdown ---- */
 
-/* As code, in which only what ends a cell or the code itself has to be written otherwise. */
+/* As code, which more backticks than the text has anywhere begin and end; a bar would end the cell. */
 static void put_code(const char *text) {
-  output("`");
+  size_t most = 0;
+  for (const char *c = text; *c != '\0'; c++) {
+    size_t run = strspn(c, "`");
+    most = run > most ? run : most;
+  }
+  for (size_t i = 0; i <= most; i++)
+    output("`");
+  /* A blank beside the fence is no part of the code. */
+  const char *blank = most > 0 ? " " : "";
+  output("%s", blank);
   for (const char *c = text; *c != '\0'; c++) {
     if (*c == '|')
       output("\\|");
-    else if (*c == '`')
-      output("'");
     else
       output_escaped(c, 1);
   }
-  output("`");
+  output("%s", blank);
+  for (size_t i = 0; i <= most; i++)
+    output("`");
 }
 
 static void row_begin(const char *route, const char *tier) {
@@ -408,8 +422,13 @@ static void row_of_limit(const char *route, const char *tier, const spile__route
   row_begin(route, tier);
   output("%" PRId64 " | ", a.burst);
   put_rate(&a);
-  output(" | %" PRId64 " | ", a.first_minute);
+  output("%s | %" PRId64 " | ", a.spaced ? ", spaced" : "", a.first_minute);
   put_chain(&limit->chain);
+  const char *name = spile_limit_name(limit->limit);
+  if (name[0] == '@') {
+    output("; shared by all routes with ");
+    put_code(name);
+  }
   output(" |\n");
 }
 

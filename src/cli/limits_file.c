@@ -42,8 +42,7 @@ int tier_check(const spile_limits *limits, const char *tier) {
 
 /* ---- The command line ---- */
 
-/* METHOD PATH in any spelling, or the word for what has no entry: a mistyped route is not to meet `default` unseen. */
-static bool is_route(const char *route) {
+bool is_route(const char *route) {
   spile__route_text spelled;
   return strcmp(route, "default") == 0 || spile__route_spell(&spelled, NULL, route, false);
 }

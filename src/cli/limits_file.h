@@ -31,4 +31,7 @@ int limits_file_load(spile_limits **out, const cli_options *options);
 /* The file that SPILE_SECRET_FILE names, or NULL. */
 const char *secret_file_find(void);
 
+/* METHOD PATH in any spelling, or the word for what has no entry: a mistyped route is not to meet `default` unseen. */
+bool is_route(const char *route);
+
 #endif

@@ -61,7 +61,8 @@ const char *spile__route_read(spile__reader *reader, const spile__node *node, co
     else if (!has_slash_first(text))
       what = "has a path that does not begin with a slash";
     else if (strpbrk(text, "?#") != NULL)
-      what = "has a query, which is no part of a route";
+      what = text[strcspn(text, "?#")] == '?' ? "has a query, which is no part of a route"
+                                              : "has a fragment, which is no part of a route";
     else if (len > SPILE_NAME_LEN_MAX)
       what = "is longer than the 255 bytes a route may have";
     else if (has_escaped_star(text))
@@ -77,7 +78,9 @@ const char *spile__route_read(spile__reader *reader, const spile__node *node, co
     return spile__arena_text(&reader->limits->arena, route.bytes, len);
   static const char *const words[] = {word_default};
   const char *advice = form;
-  if (strchr(text, '/') == NULL && strlen(text) < 20)
+  if (strcmp(text, word_default) == 0)
+    what = "is what all routes without an entry meet, and no route itself";
+  else if (strchr(text, '/') == NULL && strlen(text) < 20)
     advice = spile__advise_name(reader, text, words, 1);
   spile__fault_error(faults, node, strstr(advice, "nearest") != NULL ? advice : form, "%s %s",
                      spile__show(text, strlen(text)).text, what);
