@@ -409,3 +409,10 @@ Test(limits_hostile, a_number_too_large_in_what_is_no_JSON_is_told_as_that) {
   cr_assert(strstr(loaded->faults, "a NUL character (\\u0000) in a text; leave it out") != NULL, "%s", loaded->faults);
   limits_text_finish(loaded);
 }
+
+Test(limits_hostile, a_control_character_in_a_name_is_shown_once_escaped_in_the_path_of_a_fault) {
+  limits_text *loaded = limits_text_of("{\"limits\":{\"default\":\"blocked\",\"GET /\\u001b\\\"x\":{\"capacity\":0}}}");
+  cr_assert(strstr(loaded->faults, " limits[\"GET /\\x1b\\x22x\"].capacity: 0 is too small") != NULL, "%s",
+            loaded->faults);
+  limits_text_finish(loaded);
+}

@@ -39,7 +39,7 @@ static size_t word_end(const char *text, size_t len, size_t at) {
 
 enum { NAME_SHOWN = 60 };
 
-/* One step of a path: a member whose name, as written and with its quotes, has `len` bytes, or an item. */
+/* One step of a path: a member whose name has `len` bytes, or an item. */
 static void path_put(spile__text *path, bool first, const char *name, size_t len, uint32_t index) {
   if (name == NULL) {
     spile__text_put(path, "[");
@@ -48,18 +48,17 @@ static void path_put(spile__text *path, bool first, const char *name, size_t len
     return;
   }
   static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
-  len -= len >= 2 ? 2 : len;
   size_t shown = len < NAME_SHOWN ? len : NAME_SHOWN;
-  if (len > 0 && len == shown && strspn(name + 1, plain) >= len) {
+  if (len > 0 && len == shown && strspn(name, plain) >= len) {
     char copy[NAME_SHOWN + 1];
-    memcpy(copy, name + 1, len);
+    memcpy(copy, name, len);
     copy[len] = '\0';
     spile__text_put(path, first ? "" : ".");
     spile__text_put(path, copy);
     return;
   }
   spile__text_put(path, "[");
-  spile__text_put_quoted(path, name + 1, shown);
+  spile__text_put_quoted(path, name, shown);
   spile__text_put(path, shown < len ? "...]" : "]");
 }
 
@@ -71,9 +70,8 @@ void spile__document_path(const spile__document *document, const spile__node *no
   spile__text path;
   spile__text_init(&path, out, size);
   for (size_t i = n; i-- > 0;) {
-    const char *name = steps[i]->name != NULL ? document->text + steps[i]->name_at : NULL;
-    size_t len = name != NULL ? string_end(document->text, document->len, steps[i]->name_at) - steps[i]->name_at : 0;
-    path_put(&path, i + 1 == n, name, len, steps[i]->index);
+    const char *name = steps[i]->name;
+    path_put(&path, i + 1 == n, name, name != NULL ? strlen(name) : 0, steps[i]->index);
   }
 }
 
@@ -95,8 +93,8 @@ static void text_path(const char *text, size_t member_at, char *out, size_t size
       size_t end = string_end(text, member_at, at);
       size_t colon = space_end(text, member_at, end);
       if (depth > 0 && colon < member_at && text[colon] == ':') {
-        open[depth - 1].name = text + at;
-        open[depth - 1].name_len = end - at;
+        open[depth - 1].name = text + at + 1; /* without its quotes */
+        open[depth - 1].name_len = end - at - 2;
       }
       at = end;
       continue;
@@ -117,7 +115,7 @@ static void text_path(const char *text, size_t member_at, char *out, size_t size
   for (size_t i = 0; i + 1 < depth; i++)
     path_put(&path, i == 0, open[i].name, open[i].name_len, open[i].index);
   if (depth > 0)
-    path_put(&path, depth == 1, text + member_at, string_end(text, SIZE_MAX, member_at) - member_at, 0);
+    path_put(&path, depth == 1, text + member_at + 1, string_end(text, SIZE_MAX, member_at) - member_at - 2, 0);
 }
 
 /* ---- Is it one? ---- */
