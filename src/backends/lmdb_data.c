@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "backends/address.h"
@@ -23,6 +24,9 @@
 /* All readers of all processes. LMDB's table of them takes 64 bytes each, and 128 before the first. */
 #define READERS_ALL 1022
 #define LOCK_FILE_LEN 65536
+
+/* A millisecond apart: processes that are being killed need some. */
+#define MAP_TRIES 1000
 
 /* A quarter of the map, at most 128 pages, is for known keys and for cleaning, which need pages even to free some. */
 #define RESERVE_PART 4
@@ -110,7 +114,7 @@ static int data_measure(spile__lmdb_env *env, spile_error *error) {
 }
 
 /* @return a result of LMDB */
-static int data_map(spile__lmdb_env *env) {
+static int data_map_once(spile__lmdb_env *env) {
   char path[64];
   (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", env->dir_fd);
   int result = mdb_env_create(&env->mdb);
@@ -124,6 +128,37 @@ static int data_map(spile__lmdb_env *env) {
     env->mdb = NULL;
   }
   return result;
+}
+
+/*
+ * Whether LMDB's table goes on from the last transaction in the data.
+ *
+ * Who opens LMDB as the first begins its table anew, with transaction number 0, and then takes the number over from the
+ * data. One that is killed in between leaves the 0, and whoever was waiting for it takes the table for a good one: its
+ * transactions would be numbered from 1 on again and overwrite pages in use. A commit writes the data before the table,
+ * so that may be one behind.
+ */
+static bool data_goes_on(const spile__lmdb_env *env) {
+  MDB_envinfo info;
+  MDB_txn *txn = NULL;
+  if (mdb_env_info(env->mdb, &info) != 0 || mdb_txn_begin(env->mdb, NULL, MDB_RDONLY, &txn) != 0)
+    return true; /* a fault of another kind, which the first use tells */
+  size_t number = mdb_txn_id(txn);
+  mdb_txn_abort(txn);
+  return number + 1 >= info.me_last_txnid;
+}
+
+/* Everybody who meets such a table lets go of it, so the next one begins it anew. @return a result of LMDB */
+static int data_map(spile__lmdb_env *env) {
+  for (int tries = 0; tries < MAP_TRIES; tries++) {
+    int result = data_map_once(env);
+    if (result != 0 || data_goes_on(env))
+      return result;
+    mdb_env_close(env->mdb);
+    env->mdb = NULL;
+    (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  }
+  return EBUSY;
 }
 
 static int data_identify(spile__lmdb_env *env, const char *path, spile_error *error) {
