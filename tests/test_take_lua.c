@@ -118,7 +118,7 @@ Test(take_lua, redis_02_wrong_arguments_of_what_is_no_take_write_nothing) {
   redis_server *server = redis_server_start();
   static const struct {
     const char *name;
-    const char *arguments[6];
+    const char *arguments[7];
   } rows[] = {
       {"an unknown word", {"5:1:1000:", "1", "0", "give"}},
       {"a word in capitals", {"5:1:1000:", "1", "0", "CHARGE"}},
