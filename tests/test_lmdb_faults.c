@@ -156,6 +156,7 @@ Test(lmdb_faults, a_kill_loses_no_acknowledged_take_and_charges_at_most_one_more
       cr_assert(waitpid(workers[i], NULL, WNOHANG) == 0, "a worker ended by itself");
       nap();
     }
+    /* Killed at any moment of a take: nothing is waited for. */
     (void)nanosleep(&(struct timespec){.tv_nsec = rand() % 1000000}, NULL);
     kill_child(workers[i]);
     workers[i] = worker_start(&rig, &spec, book, i);
@@ -171,6 +172,66 @@ Test(lmdb_faults, a_kill_loses_no_acknowledged_take_and_charges_at_most_one_more
   cr_assert(ge(i64, charged, book->acknowledged));
   cr_assert(le(i64, charged - book->acknowledged, KILLS + 4));
   cr_assert(lt(i64, KILLS, book->acknowledged));
+  rig_close(store);
+  rig_stop(&rig);
+}
+
+/* Where LMDB's table of readers has its transaction number, which is `number`. */
+static off_t table_number_at(int fd, uint64_t number) {
+  uint64_t words[16];
+  cr_assert(eq(sz, (size_t)pread(fd, words, sizeof(words), 0), sizeof(words)));
+  off_t found = -1;
+  for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+    cr_assert(words[i] != number || found < 0, "the number stands twice");
+    found = words[i] == number ? (off_t)(i * sizeof(words[0])) : found;
+  }
+  cr_assert(found >= 0, "no number %ld in LMDB's lock file", (long)number);
+  return found;
+}
+
+/* An opener was killed after it had begun LMDB's table anew, and its lock on it is the last that the system lets go. */
+Test(lmdb_faults, a_table_that_a_killed_opener_left_half_made_is_not_gone_on_with) {
+  lmdb_rig rig;
+  rig_start(&rig);
+  spile_spec spec = spec_of("default", 100000, 1, 1000);
+  atomic_long *last = shared_new(sizeof(*last));
+  atomic_int *holding = shared_new(sizeof(*holding));
+  pid_t child = fork_bound();
+  if (child == 0) {
+    spile_store *own = rig_open(&rig, "store?map_size=1MiB");
+    for (int i = 0; i < 500; i++)
+      (void)take_one(own, &spec, "k");
+    atomic_store(last, (long)last_write(own));
+    for (;;)
+      (void)pause();
+  }
+  while (atomic_load(last) == 0)
+    nap();
+  kill_child(child);
+  int fd = open(rig_path(&rig, "store/lock.mdb"), O_RDWR | O_CLOEXEC);
+  cr_assert(le(int, 0, fd));
+  uint64_t none = 0;
+  cr_assert(pwrite(fd, &none, sizeof(none), table_number_at(fd, (uint64_t)*last)) == sizeof(none));
+  pid_t holder = fork_bound();
+  if (holder == 0) {
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
+    atomic_store(holding, fcntl(fd, F_SETLK, &lock) == 0 ? 1 : -1);
+    for (;;)
+      (void)pause();
+  }
+  (void)close(fd);
+  wait_until(holding, 1);
+
+  spile_store *store = NULL;
+  spile_error error;
+  cr_assert(eq(int, rig_try(&rig, "store?map_size=1MiB", "rl", false, &store, &error), SPILE_EUNAVAILABLE));
+  cr_assert(store == NULL);
+  kill_child(holder);
+  store = rig_open(&rig, "store?map_size=1MiB");
+  cr_assert(le(sz, (size_t)*last, last_write(store)));
+  asked left = ask(store, SPILE_VERB_TAKE, &spec, "k", 1, 1, SPILE_STORE_TIME, RIG_PATIENCE_MS);
+  cr_assert(eq(int, left.outcome, SPILE_ALLOWED));
+  cr_assert(eq(i64, left.decision.remaining, 100000 - 501));
   rig_close(store);
   rig_stop(&rig);
 }
@@ -201,6 +262,7 @@ Test(lmdb_faults, kills_while_opening_and_closing_lose_nothing_and_lock_nobody_o
     long before = atomic_load(acknowledged);
     while (atomic_load(acknowledged) == before)
       nap();
+    /* Likewise, of opening, taking or closing. */
     (void)nanosleep(&(struct timespec){.tv_nsec = rand() % 2000000}, NULL);
     int i = rand() % OPENERS;
     cr_assert(waitpid(openers[i], NULL, WNOHANG) == 0, "an opener ended by itself");
