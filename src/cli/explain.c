@@ -4,79 +4,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "cli/allowance.h"
 #include "cli/output.h"
-#include "core/algorithm.h"
 #include "core/checked.h"
 
 /* ---- Numbers ---- */
-
-enum { MINUTE_MS = 60000 };
-
-/* What a limit lets pass, in requests. */
-typedef struct allowance {
-  int64_t burst;        /* at once */
-  int64_t count;        /* steadily so many … */
-  int64_t period_ms;    /* … in this time */
-  int64_t first_minute; /* at most */
-  bool window;          /* counts in windows, and does not refill */
-  bool spaced;          /* tells how long to hold back what it admits */
-} allowance;
-
-/*
- * Whole requests that a sliding window W long can let pass in so many windows, at most. When b pass in one, whose
- * tokens c·b weigh c·b/W at the last millisecond of the next, that one has at most ⌊(C·W − c·b) / (c·W)⌋, which falls
- * by no more than b grows; so two windows give most when the first gives all it can. C·W is below 2^53.
- */
-static int64_t sliding_whole(const spile_shape *shape, int64_t cost, int64_t windows) {
-  int64_t burst = shape->capacity / cost;
-  int64_t next = (shape->capacity * shape->period_ms - cost * burst) / (cost * shape->period_ms);
-  return spile__add_saturate(spile__mul_saturate(burst, spile__div_ceil(windows, 2)),
-                             spile__mul_saturate(next, windows / 2));
-}
-
-/*
- * Of windows W long, at most: 60,000 milliseconds touch ⌈59,999 / W⌉ + 1 of them, and each fixed one gives C. A sliding
- * window that began with a tokens of the window before it gives C − a·(W − t)/W until t, so that both have given at
- * most C + C·t/W; and no more than whole requests. Of a log no W holds more than C.
- */
-static int64_t window_first_minute(const char *algorithm, const spile_shape *shape, int64_t cost) {
-  int64_t touched = spile__div_ceil(MINUTE_MS - 1, shape->period_ms) + 1;
-  int64_t burst = shape->capacity / cost;
-  if (strcmp(algorithm, "fixed_window") == 0)
-    return spile__mul_saturate(burst, touched);
-  if (strcmp(algorithm, "sliding_log") == 0)
-    return spile__mul_saturate(burst, spile__div_ceil(MINUTE_MS, shape->period_ms));
-  int64_t more = spile__mul_saturate(shape->capacity, MINUTE_MS - 1) / shape->period_ms;
-  int64_t tokens = spile__add_saturate(shape->capacity, more) / cost;
-  int64_t whole = sliding_whole(shape, cost, touched);
-  return whole < tokens ? whole : tokens;
-}
-
-/*
- * In the minute [0, 60,000) a bucket that is full at 0 has C + N·59,999/P tokens to give, if each is taken as soon as
- * it is there. Of requests that cost c that is ⌊(C·P + N·59,999) / (P·c)⌋: C·P is below 2^53 and N below 2^44, so the
- * sum is below 2^61, and P·c is at most P·C.
- */
-static allowance allowance_of(const spile__route_limit *limit) {
-  const spile_spec *spec = spile_limit_spec(limit->limit);
-  const spile_shape *shape = &spec->shape;
-  const char *algorithm = spile__algorithm_get(spec->algorithm)->name;
-  allowance a = {.burst = shape->capacity / limit->cost,
-                 .window = strcmp(algorithm, "token_bucket") != 0 && strcmp(algorithm, "leaky_bucket") != 0,
-                 .spaced = strcmp(algorithm, "leaky_bucket") == 0};
-  if (a.window) {
-    a.count = a.burst;
-    a.period_ms = shape->period_ms;
-    a.first_minute = window_first_minute(algorithm, shape, limit->cost);
-    return a;
-  }
-  int64_t request = shape->period_ms * limit->cost;
-  int64_t divisor = spile__gcd(shape->refill, request);
-  a.count = shape->refill / divisor;
-  a.period_ms = request / divisor;
-  a.first_minute = (shape->capacity * shape->period_ms + shape->refill * (MINUTE_MS - 1)) / request;
-  return a;
-}
 
 static void put_requests(int64_t n) {
   output("%" PRId64 " request%s", n, n == 1 ? "" : "s");
@@ -459,79 +391,4 @@ void explain_markdown(const spile_limits *limits) {
     rows_of_tier(&limits->tiers[i]);
   output("\n`*` stands for anything; `default` for every route that is not listed. All limits that a request meets "
          "apply\ntogether; a request that one of them denies is not counted by any.\n");
-}
-
-/* ---- JSON ---- */
-
-static void json_of_chain(const spile__key_chain *chain) {
-  static const char *const words[] = {
-      [SPILE__KEY_TENANT] = "tenant", [SPILE__KEY_USER] = "user",   [SPILE__KEY_API_KEY] = "api_key",
-      [SPILE__KEY_IP] = "ip",         [SPILE__KEY_ROUTE] = "route", [SPILE__KEY_GLOBAL] = "global"};
-  output("\"key\":[");
-  for (size_t i = 0; i < chain->n; i++) {
-    const spile__key_part *part = &chain->parts[i];
-    /* The letters of a header's name need no escape in JSON but the quotes, which it cannot have. */
-    if (part->kind == SPILE__KEY_HEADER)
-      output("%s\"header:%s\"", i > 0 ? "," : "", part->header);
-    else
-      output("%s\"%s\"", i > 0 ? "," : "", words[part->kind]);
-  }
-  output("]");
-}
-
-static void json_of_limit(const spile__route_limit *limit) {
-  static const char *const store_words[] = {"fail", "fail", "open", "closed"};
-  static const char *const full_words[] = {"closed", "open", "fail"};
-  const spile_spec *spec = spile_limit_spec(limit->limit);
-  allowance a = allowance_of(limit);
-  output("{");
-  output_json_member("name", spec->name, spec->name_len);
-  output(",\"algorithm\":\"%s\",\"capacity\":%" PRId64 ",", spile__algorithm_get(spec->algorithm)->name,
-         spec->shape.capacity);
-  if (a.window)
-    output("\"window_ms\":%" PRId64, a.period_ms);
-  else
-    output("\"refill_tokens\":%" PRId64 ",\"refill_period_ms\":%" PRId64, spec->shape.refill, spec->shape.period_ms);
-  if (spec->shape.debt > 0)
-    output(",\"debt\":%" PRId64, spec->shape.debt);
-  output(",\"cost\":%" PRId64 ",", limit->cost);
-  json_of_chain(&limit->chain);
-  output(",\"on_store_error\":\"%s\",\"on_full\":\"%s\",\"timeout_ms\":", store_words[spec->on_store_error],
-         full_words[spec->on_full]);
-  output_json_number(spec->timeout_ms > 0 ? spec->timeout_ms : SPILE_UNKNOWN);
-  output(",\"shadow\":%s,\"always\":%s,\"burst\":%" PRId64 ",\"first_minute\":%" PRId64 ",\"full_after_ms\":%" PRId64
-         "}",
-         limit->shadow ? "true" : "false", limit->always ? "true" : "false", a.burst, a.first_minute,
-         spile_limit_full_time_ms(limit->limit));
-}
-
-static void json_of_route(const spile__tier *tier, const spile_route *route) {
-  static const char *const words[] = {
-      [SPILE_ROUTE_LIMITED] = "limited", [SPILE_ROUTE_UNLIMITED] = "unlimited", [SPILE_ROUTE_BLOCKED] = "blocked"};
-  output("{");
-  output_json_member("route", route->text, strlen(route->text));
-  output(",");
-  if (tier->name != NULL)
-    output_json_member("tier", tier->name, strlen(tier->name));
-  else
-    output("\"tier\":null");
-  output(",\"word\":\"%s\",\"limits\":[", words[route->word]);
-  for (size_t i = 0; i < route->n; i++) {
-    output("%s", i > 0 ? "," : "");
-    json_of_limit(&route->limits[i]);
-  }
-  output("]}\n");
-}
-
-void explain_json(const spile_limits *limits) {
-  for (size_t i = 0; i < limits->base.route_count; i++)
-    json_of_route(&limits->base, &limits->base.routes[i]);
-  for (size_t t = 0; t < limits->tier_count; t++) {
-    for (size_t i = 0; i < limits->tiers[t].route_count; i++)
-      json_of_route(&limits->tiers[t], &limits->tiers[t].routes[i]);
-  }
-}
-
-void explain_json_route(const spile_limits *limits, const spile_route *route) {
-  json_of_route(explain_tier_of(limits, route), route);
 }
