@@ -12,48 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "run_command.h"
+#include "command_run.h"
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-static run_result run;
-
-static void run_with(const char *const *args, const char *const *env, const char *input) {
-  run_result_finish(&run);
-  run_command(&run, &(run_options){.args = args, .env = env, .input = input});
-}
-
-#define RUN(...) run_with(ARGS(__VA_ARGS__), NULL, NULL)
-#define RUN_INPUT(text, ...) run_with(ARGS(__VA_ARGS__), NULL, text)
-
-static void finish(void) {
-  run_result_finish(&run);
-  run = (run_result){0};
-  run_directory_remove();
-}
-
-TestSuite(cli, .fini = finish, .timeout = 60);
-
-static void expect_status(int status) {
-  cr_assert(run.status == status, "status %d, not %d; out: %s; err: %s", run.status, status, run.out, run.err);
-}
-
-static void expect_out(const char *text) {
-  cr_assert(eq(str, run.out, (char *)(uintptr_t)text), "err: %s", run.err);
-}
-
-/* Usage and store errors: nothing that could be taken for an answer, and one line that says why. */
-static void expect_failure(int status, const char *message) {
-  expect_status(status);
-  expect_out("");
-  cr_assert(strstr(run.err, message) != NULL, "\"%s\" is not in: %s", message, run.err);
-  cr_assert(strncmp(run.err, "spile: ", 7) == 0, "%s", run.err);
-  cr_assert(strchr(run.err, '\n') == run.err + strlen(run.err) - 1, "more than one line: %s", run.err);
-}
-
-static void expect_contains(const char *text, const char *part) {
-  cr_assert(strstr(text, part) != NULL, "\"%s\" is not in: %s", part, text);
-}
+TestSuite(cli, .fini = run_finish, .timeout = 60);
 
 static const char *lmdb_uri(void) {
   static char uri[128];

@@ -7,46 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run_command.h"
+#include "command_run.h"
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-static run_result run;
-
-static void run_with(const char *const *args) {
-  run_result_finish(&run);
-  run_command(&run, &(run_options){.args = args});
-}
-
-#define RUN(...) run_with(ARGS(__VA_ARGS__))
-
-static void finish(void) {
-  run_result_finish(&run);
-  run = (run_result){0};
-  run_directory_remove();
-}
-
-TestSuite(cli_check, .fini = finish, .timeout = 60);
-
-static void expect_status(int status) {
-  cr_assert(run.status == status, "status %d, not %d; out: %s; err: %s", run.status, status, run.out, run.err);
-}
-
-static void expect_out(const char *text) {
-  cr_assert(eq(str, run.out, (char *)(uintptr_t)text), "err: %s", run.err);
-}
-
-static void expect_contains(const char *text, const char *part) {
-  cr_assert(strstr(text, part) != NULL, "\"%s\" is not in: %s", part, text);
-}
-
-static const char *data_path(const char *name) {
-  static char path[4096];
-  const char *directory = getenv("SPILE_TEST_DATA");
-  cr_assert(directory != NULL, "SPILE_TEST_DATA must be the path of the directory tests");
-  (void)snprintf(path, sizeof(path), "%s/data/limits/%s", directory, name);
-  return path;
-}
+TestSuite(cli_check, .fini = run_finish, .timeout = 60);
 
 static size_t lines_of(const char *text) {
   size_t n = 0;
@@ -55,19 +20,10 @@ static size_t lines_of(const char *text) {
   return n;
 }
 
-/* A file of the test's own with this text. */
-static const char *own_file(const char *name, const char *text) {
-  static char path[4096];
-  (void)snprintf(path, sizeof(path), "%s/%s", run_directory(), name);
-  FILE *file = fopen(path, "wb");
-  cr_assert(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
-  return path;
-}
-
 /* ---- Faults ---- */
 
 Test(cli_check, twelve_faults_are_twelve_lines_with_their_places) {
-  const char *path = data_path("faults.json");
+  const char *path = data_path("limits/faults.json");
   RUN("check", path);
   expect_status(2);
   expect_out("");
@@ -98,7 +54,7 @@ Test(cli_check, twelve_faults_are_twelve_lines_with_their_places) {
 }
 
 Test(cli_check, faults_are_objects_for_programs) {
-  RUN("check", data_path("faults.json"), "--json");
+  RUN("check", data_path("limits/faults.json"), "--json");
   expect_status(2);
   cr_assert(eq(sz, lines_of(run.out), 12));
   cr_assert(eq(str, run.err, ""));
@@ -109,7 +65,7 @@ Test(cli_check, faults_are_objects_for_programs) {
 }
 
 Test(cli_check, a_warning_is_told_and_the_file_is_good) {
-  RUN("check", data_path("table.json"));
+  RUN("check", data_path("limits/table.json"));
   expect_status(0);
   expect_contains(run.err, "table.json:1:1: warning: there is no on_store_error, so requests pass while the store "
                            "cannot answer; write \"on_store_error\": \"open\"");
@@ -135,7 +91,7 @@ Test(cli_check, what_a_file_says_does_no_harm_to_a_terminal) {
 /* ---- In words ---- */
 
 Test(cli_check, a_route_is_explained_in_sentences) {
-  RUN("check", data_path("shop.json"), "--explain", "post /search/?q=1", "--tier", "pro");
+  RUN("check", data_path("limits/shop.json"), "--explain", "post /search/?q=1", "--tier", "pro");
   expect_status(0);
   cr_assert(eq(str, run.err, ""));
   static const char *const parts[] = {
@@ -157,15 +113,15 @@ Test(cli_check, a_route_is_explained_in_sentences) {
 }
 
 Test(cli_check, shared_blocked_and_unlimited_routes_are_explained) {
-  RUN("check", data_path("shop.json"), "--explain", "POST /login");
+  RUN("check", data_path("limits/shop.json"), "--explain", "POST /login");
   expect_contains(run.out, "The allowance is shared with POST /reset.\n");
   expect_contains(run.out, "When the store does not answer within 25 ms, requests are refused.\n");
-  RUN("check", data_path("shop.json"), "--explain", "GET /health");
+  RUN("check", data_path("limits/shop.json"), "--explain", "GET /health");
   expect_contains(run.out, "no limit of its own, but those for every request.\n1. always#global");
-  RUN("check", data_path("shop.json"), "--explain", "GET /nowhere");
+  RUN("check", data_path("limits/shop.json"), "--explain", "GET /nowhere");
   expect_contains(run.out, "meets the entry \"default\"");
   expect_contains(run.out, "All routes that have no entry draw on the same allowance.\n");
-  RUN("check", data_path("shop.json"), "--explain", "PUT /api/x");
+  RUN("check", data_path("limits/shop.json"), "--explain", "PUT /api/x");
   expect_contains(run.out, "All routes that match * /api/* draw on the same allowance.\n");
   RUN("check",
       own_file("own.json", "{\"on_store_error\":\"fail\",\"limits\":{\"default\":\"blocked\",\"GET /a\":{"
@@ -192,7 +148,7 @@ Test(cli_check, shared_blocked_and_unlimited_routes_are_explained) {
 }
 
 Test(cli_check, a_table_to_publish_has_a_row_for_each_limit) {
-  RUN("check", data_path("shop.json"), "--markdown");
+  RUN("check", data_path("limits/shop.json"), "--markdown");
   expect_status(0);
   expect_contains(run.out, "| Route | Tier | Requests at once | Then | In the first minute, at most | Counted by |\n"
                            "|---|---|--:|---|--:|---|\n"
@@ -209,7 +165,7 @@ Test(cli_check, a_table_to_publish_has_a_row_for_each_limit) {
       "--markdown");
   expect_contains(run.out, "| `` GET /a\\|`b `` |  | 3 | 1 request a second | 62 |");
   cr_assert(strstr(run.out, "/c") == NULL, "%s", run.out);
-  RUN("check", data_path("shop.json"), "--markdown");
+  RUN("check", data_path("limits/shop.json"), "--markdown");
   expect_contains(run.out, " | client address; shared by all routes with `@login` |\n");
 }
 
@@ -225,7 +181,7 @@ Test(cli_check, a_leaky_bucket_is_said_to_space_what_it_admits) {
 Test(cli_check, what_is_no_route_is_not_explained) {
   static const char *const routes[] = {"", "GET", "/a"};
   for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
-    RUN("check", data_path("shop.json"), "--explain", routes[i]);
+    RUN("check", data_path("limits/shop.json"), "--explain", routes[i]);
     expect_status(2);
     cr_assert(eq(str, run.out, ""));
     expect_contains(run.err, "--explain is not METHOD and PATH");
@@ -259,10 +215,10 @@ Test(cli_check, the_first_minute_of_windows_is_counted_in_whole_requests) {
 }
 
 Test(cli_check, entries_are_objects_for_programs) {
-  RUN("check", data_path("shop.json"), "--json");
+  RUN("check", data_path("limits/shop.json"), "--json");
   expect_status(0);
   cr_assert(eq(sz, lines_of(run.out), 10));
-  RUN("check", data_path("shop.json"), "--json", "--explain", "POST /export");
+  RUN("check", data_path("limits/shop.json"), "--json", "--explain", "POST /export");
   expect_out(
       "{\"route\":\"POST /export\",\"tier\":null,\"word\":\"limited\",\"limits\":[{\"name\":\"POST /export\","
       "\"algorithm\":\"token_bucket\",\"capacity\":5,\"refill_tokens\":1,\"refill_period_ms\":20000,\"cost\":5,"
@@ -277,9 +233,7 @@ Test(cli_check, entries_are_objects_for_programs) {
 /* ---- The command line ---- */
 
 static void expect_usage(const char *part) {
-  expect_status(2);
-  expect_out("");
-  expect_contains(run.err, part);
+  expect_refusal(2, part);
   cr_assert(eq(sz, lines_of(run.err), 1));
 }
 
@@ -288,11 +242,11 @@ Test(cli_check, a_wrong_command_line_is_told) {
   expect_usage("check takes one FILE");
   RUN("check", "a", "b");
   expect_usage("check takes one FILE");
-  RUN("check", data_path("shop.json"), "--tier", "pro");
+  RUN("check", data_path("limits/shop.json"), "--tier", "pro");
   expect_usage("write --explain ROUTE as well");
-  RUN("check", data_path("shop.json"), "--markdown", "--json");
+  RUN("check", data_path("limits/shop.json"), "--markdown", "--json");
   expect_usage("without --json and --explain");
-  RUN("check", data_path("shop.json"), "--explain", "GET /", "--tier", "prp");
+  RUN("check", data_path("limits/shop.json"), "--explain", "GET /", "--tier", "prp");
   expect_usage("no tier prp; the nearest is pro");
   RUN("check", own_file("own.json", "{\"on_store_error\":\"open\",\"limits\":{\"default\":\"blocked\"}}"), "--explain",
       "GET /", "--tier", "pro");

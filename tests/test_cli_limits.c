@@ -12,67 +12,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "run_command.h"
+#include "command_run.h"
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-static run_result run;
-
-static void run_with(const char *const *args, const char *const *env) {
-  run_result_finish(&run);
-  run_command(&run, &(run_options){.args = args, .env = env});
-}
-
-#define RUN(...) run_with(ARGS(__VA_ARGS__), NULL)
-
-static void finish(void) {
-  run_result_finish(&run);
-  run = (run_result){0};
-  run_directory_remove();
-}
-
-TestSuite(cli_limits, .fini = finish, .timeout = 60);
-
-static void expect_status(int status) {
-  cr_assert(run.status == status, "status %d, not %d; out: %s; err: %s", run.status, status, run.out, run.err);
-}
-
-static void expect_out(const char *text) {
-  cr_assert(eq(str, run.out, (char *)(uintptr_t)text), "err: %s", run.err);
-}
-
-static void expect_contains(const char *text, const char *part) {
-  cr_assert(strstr(text, part) != NULL, "\"%s\" is not in: %s", part, text);
-}
-
-/* Usage and store errors: nothing that could be taken for an answer, and one line that says why. */
-static void expect_failure(int status, const char *message) {
-  expect_status(status);
-  expect_out("");
-  expect_contains(run.err, message);
-  cr_assert(strchr(run.err, '\n') == run.err + strlen(run.err) - 1, "not one line: %s", run.err);
-}
-
-static const char *data_path(const char *name) {
-  static char path[4096];
-  const char *directory = getenv("SPILE_TEST_DATA");
-  cr_assert(directory != NULL, "SPILE_TEST_DATA must be the path of the directory tests");
-  (void)snprintf(path, sizeof(path), "%s/data/limits/%s", directory, name);
-  return path;
-}
+TestSuite(cli_limits, .fini = run_finish, .timeout = 60);
 
 /* The file that all tests here ask. */
 static const char *site(void) {
-  return data_path("command.json");
-}
-
-/* A file of the test's own with this text. */
-static const char *own_file(const char *name, const char *text) {
-  static char path[4096];
-  (void)snprintf(path, sizeof(path), "%s/%s", run_directory(), name);
-  FILE *file = fopen(path, "wb");
-  cr_assert(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
-  return path;
+  return data_path("limits/command.json");
 }
 
 /* ---- Whose bucket under which limit ---- */
@@ -354,7 +302,8 @@ Test(cli_limits, api_keys_need_the_secret_and_are_never_shown) {
   cr_assert(strstr(run.err, "Zq7xVw3k") == NULL, "%s", run.err);
   RUN("clear", key, "--limits", site(), "--route", "GET /key");
   expect_failure(2, "SPILE_SECRET_FILE");
-  run_with(ARGS("take", key, "--limits", site(), "--route", "GET /key"), ARGS("SPILE_SECRET_FILE=/nonexistent/secret"));
+  run_with(ARGS("take", key, "--limits", site(), "--route", "GET /key"), ARGS("SPILE_SECRET_FILE=/nonexistent/secret"),
+           NULL);
   expect_status(2);
   expect_out("");
   /* Other limits do not need it. */
@@ -371,17 +320,17 @@ Test(cli_limits, an_api_key_has_a_bucket_by_its_hash) {
   const char *const *env = ARGS(secret);
   const char *own = own_file("own.json", "{\"on_store_error\":\"open\",\"limits\":{\"default\":{\"capacity\":2,"
                                          "\"refill\":\"1/h\",\"key\":[\"api_key\"]}}}");
-  run_with(ARGS("take", key, "--limits", own, "--route", "GET /"), env);
+  run_with(ARGS("take", key, "--limits", own, "--route", "GET /"), env, NULL);
   expect_contains(run.out, "allowed: 1 of 2 left, full in ");
-  run_with(ARGS("take", key, "--limits", own, "--route", "GET /"), env);
+  run_with(ARGS("take", key, "--limits", own, "--route", "GET /"), env, NULL);
   expect_contains(run.out, "allowed: 0 of 2 left, full in ");
-  run_with(ARGS("take", "api_key=another", "--limits", own, "--route", "GET /"), env);
+  run_with(ARGS("take", "api_key=another", "--limits", own, "--route", "GET /"), env, NULL);
   expect_contains(run.out, "allowed: 1 of 2 left, full in ");
   RUN("show");
   expect_contains(run.out, "api_key=");
   cr_assert(strstr(run.out, "Zq7xVw3k") == NULL && strstr(run.out, "TOPSECRET") == NULL, "%s", run.out);
-  run_with(ARGS("clear", key, "--limits", own, "--route", "GET /"), env);
-  run_with(ARGS("peek", key, "--limits", own, "--route", "GET /"), env);
+  run_with(ARGS("clear", key, "--limits", own, "--route", "GET /"), env, NULL);
+  run_with(ARGS("peek", key, "--limits", own, "--route", "GET /"), env, NULL);
   expect_out("allowed: 2 of 2 left, full\n");
 }
 #endif
@@ -389,23 +338,24 @@ Test(cli_limits, an_api_key_has_a_bucket_by_its_hash) {
 /* ---- The command line and the file ---- */
 
 Test(cli_limits, the_faults_of_a_file_are_told_as_check_tells_them_and_no_store_is_asked) {
-  RUN("check", data_path("faults.json"));
+  RUN("check", data_path("limits/faults.json"));
   char *faults = run.err;
   run.err = NULL;
   static const char *const verbs[] = {"take", "peek", "clear"};
   for (size_t i = 0; i < 3; i++) {
-    RUN(verbs[i], "acme", "--limits", data_path("faults.json"), "--route", "GET /", "--store", "lmdb:/nonexistent/x");
+    RUN(verbs[i], "acme", "--limits", data_path("limits/faults.json"), "--route", "GET /", "--store",
+        "lmdb:/nonexistent/x");
     expect_status(2);
     expect_out("");
     cr_assert(eq(str, run.err, faults));
   }
   free(faults);
   /* Warnings are check's. */
-  RUN("take", "acme", "--limits", data_path("table.json"), "--route", "GET /");
+  RUN("take", "acme", "--limits", data_path("limits/table.json"), "--route", "GET /");
   expect_status(0);
   cr_assert(eq(str, run.err, ""));
   RUN("take", "acme", "--limits", "/nonexistent/limits.json", "--route", "GET /");
-  expect_failure(2, "/nonexistent/limits.json:1:1: cannot read the file: No such file or directory; ");
+  expect_refusal(2, "/nonexistent/limits.json:1:1: cannot read the file: No such file or directory; ");
 }
 
 Test(cli_limits, a_wrong_command_line_is_told) {
@@ -427,7 +377,7 @@ Test(cli_limits, a_wrong_command_line_is_told) {
       {ARGS("simulate", "--limits", "x.json"), "simulate has no option --limits"},
   };
   for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-    run_with(rows[i].args, NULL);
+    run_with(rows[i].args, NULL, NULL);
     expect_failure(2, rows[i].message);
   }
   RUN("take", "acme", "--limits", site(), "--route", "GET /", "--tier", "prp");

@@ -16,46 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "run_command.h"
+#include "command_run.h"
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-static run_result run;
-
-static void run_with(const char *const *args, const char *input) {
-  run_result_finish(&run);
-  run_command(&run, &(run_options){.args = args, .input = input});
-}
-
-#define RUN(...) run_with(ARGS(__VA_ARGS__), NULL)
-#define RUN_INPUT(text, ...) run_with(ARGS(__VA_ARGS__), text)
-
-static void finish(void) {
-  run_result_finish(&run);
-  run = (run_result){0};
-  run_directory_remove();
-}
-
-TestSuite(replay, .fini = finish, .timeout = 120);
-
-static void expect_status(int status) {
-  cr_assert(run.status == status, "status %d, not %d; out: %s; err: %s", run.status, status, run.out, run.err);
-}
-
-static void expect_out(const char *text) {
-  cr_assert(eq(str, run.out, (char *)(uintptr_t)text), "err: %s", run.err);
-}
-
-static void expect_contains(const char *text, const char *part) {
-  cr_assert(strstr(text, part) != NULL, "\"%s\" is not in: %s", part, text);
-}
-
-static void expect_failure(int status, const char *message) {
-  expect_status(status);
-  expect_out("");
-  expect_contains(run.err, message);
-  cr_assert(strchr(run.err, '\n') == run.err + strlen(run.err) - 1, "more than one line: %s", run.err);
-}
+TestSuite(replay, .fini = run_finish, .timeout = 120);
 
 /* Nothing that a terminal would obey. */
 static void expect_printable(const char *text) {

@@ -13,35 +13,15 @@
 
 #include <zlib.h>
 
-#include "run_command.h"
+#include "command_run.h"
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-static run_result run;
-
-#define RUN(...)                                                  \
-  do {                                                            \
-    run_result_finish(&run);                                      \
-    run_command(&run, &(run_options){.args = ARGS(__VA_ARGS__)}); \
-  } while (0)
-
-static void finish(void) {
-  run_result_finish(&run);
-  run = (run_result){0};
-  run_directory_remove();
-}
-
-TestSuite(replay_gzip, .fini = finish, .timeout = 120);
+TestSuite(replay_gzip, .fini = run_finish, .timeout = 120);
 
 static void expect_out_contains(const char *part) {
-  cr_assert(run.status == 0, "status %d: %s", run.status, run.err);
-  cr_assert(strstr(run.out, part) != NULL, "\"%s\" is not in: %s", part, run.out);
-}
-
-static void expect_failure(const char *part) {
-  cr_assert(run.status == 3, "status %d; out: %s; err: %s", run.status, run.out, run.err);
-  cr_assert(eq(str, run.out, ""));
-  cr_assert(strstr(run.err, part) != NULL, "\"%s\" is not in: %s", part, run.err);
+  expect_status(0);
+  expect_contains(run.out, part);
 }
 
 /* Bytes that grow. */
@@ -195,7 +175,7 @@ Test(replay_gzip, a_file_that_is_cut_off_anywhere_is_refused_with_the_place) {
     char place[128];
     (void)snprintf(place, sizeof(place), "cut.gz: the compressed data is cut off, at byte %zu, behind line ",
                    whole.len);
-    expect_failure(place);
+    expect_refusal(3, place);
     cr_assert(strstr(run.err, "nothing was decided") != NULL, "%s", run.err);
   }
   free(first.at);
@@ -219,7 +199,7 @@ Test(replay_gzip, a_changed_byte_is_never_read_over) {
     if (run.status == 0)
       cr_assert(i < 10 && strcmp(run.out, whole) == 0, "byte %zu: %s", i, run.out);
     else
-      expect_failure("damaged.gz: ");
+      expect_refusal(3, "damaged.gz: ");
     zip.at[i] = (char)(zip.at[i] ^ 0x10);
   }
   free(whole);
@@ -235,7 +215,7 @@ Test(replay_gzip, the_place_of_damage_in_a_large_file_is_near_it) {
   /* The checksum of the last member, eight bytes before the end. */
   zip.at[zip.len - 8] = (char)(zip.at[zip.len - 8] ^ 1);
   RUN("replay", "--json", "--limit", "5/s", file_write("damaged.gz", &zip));
-  expect_failure("incorrect data check, at byte ");
+  expect_refusal(3, "incorrect data check, at byte ");
   unsigned long long at = strtoull(strstr(run.err, "at byte ") + 8, NULL, 10);
   cr_assert(at <= zip.len && zip.len - 16 <= at, "byte %llu of %zu", at, zip.len);
   free(zip.at);
@@ -258,7 +238,7 @@ Test(replay_gzip, what_stands_behind_the_compressed_data_is_not_passed_over) {
     member_add(&zip, line, sizeof(line) - 1, 6);
     bytes_add(&zip, rows[i].tail, rows[i].len);
     RUN("replay", "--json", "--limit", "5/s", file_write("tail.gz", &zip));
-    expect_failure(rows[i].why);
+    expect_refusal(3, rows[i].why);
     free(zip.at);
   }
 }

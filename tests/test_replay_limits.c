@@ -8,56 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run_command.h"
+#include "command_run.h"
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-static run_result run;
-
-static void run_with(const char *const *args, const char *input) {
-  run_result_finish(&run);
-  run_command(&run, &(run_options){.args = args, .input = input});
-}
-
-#define RUN(...) run_with(ARGS(__VA_ARGS__), NULL)
-#define RUN_INPUT(text, ...) run_with(ARGS(__VA_ARGS__), text)
-
-static void finish(void) {
-  run_result_finish(&run);
-  run = (run_result){0};
-  run_directory_remove();
-}
-
-TestSuite(replay_limits, .fini = finish, .timeout = 120);
-
-static void expect_status(int status) {
-  cr_assert(run.status == status, "status %d, not %d; out: %s; err: %s", run.status, status, run.out, run.err);
-}
-
-static void expect_contains(const char *text, const char *part) {
-  cr_assert(strstr(text, part) != NULL, "\"%s\" is not in: %s", part, text);
-}
-
-static void expect_usage(const char *part) {
-  expect_status(2);
-  cr_assert(eq(str, run.out, ""));
-  expect_contains(run.err, part);
-}
-
-static const char *data_path(const char *name, char path[4096]) {
-  const char *directory = getenv("SPILE_TEST_DATA");
-  cr_assert(directory != NULL, "SPILE_TEST_DATA must be the path of the directory tests");
-  (void)snprintf(path, 4096, "%s/data/%s", directory, name);
-  return path;
-}
-
-static const char *own_file(const char *name, const char *text) {
-  static char path[4096];
-  (void)snprintf(path, sizeof(path), "%s/%s", run_directory(), name);
-  FILE *file = fopen(path, "wb");
-  cr_assert(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
-  return path;
-}
+TestSuite(replay_limits, .fini = run_finish, .timeout = 120);
 
 static const char *limits_file(const char *text) {
   return own_file("limits.json", text);
@@ -66,10 +21,7 @@ static const char *limits_file(const char *text) {
 /* ---- The real log ---- */
 
 Test(replay_limits, of_a_real_log_tells_who_is_denied_by_what_when_and_how_often) {
-  char limits[4096];
-  char log[4096];
-  RUN("replay", "--json", "--top", "2", "--limits", data_path("limits/site.json", limits),
-      data_path("access.log", log));
+  RUN("replay", "--json", "--top", "2", "--limits", data_path("limits/site.json"), data_path("access.log"));
   expect_status(0);
   cr_assert(eq(str, run.err, ""));
   expect_contains(run.out, "{\"requests\":5000,\"allowed\":4956,\"denied\":44,\"keys\":965,\"unparsed\":0,");
@@ -84,9 +36,7 @@ Test(replay_limits, of_a_real_log_tells_who_is_denied_by_what_when_and_how_often
 }
 
 Test(replay_limits, in_words) {
-  char limits[4096];
-  char log[4096];
-  RUN("replay", "--top", "2", "--limits", data_path("limits/site.json", limits), data_path("access.log", log));
+  RUN("replay", "--top", "2", "--limits", data_path("limits/site.json"), data_path("access.log"));
   expect_status(0);
   expect_contains(run.out,
                   "5000 requests, 965 keys by ip, over 1 d 17 h 59 s\n"
@@ -207,21 +157,21 @@ Test(replay_limits, finds_room_for_long_entries_that_all_callers_share) {
 /* ---- The command line and the file ---- */
 
 Test(replay_limits, faults_and_wrong_command_lines_are_told_before_any_log_is_read) {
-  char path[4096];
-  RUN("replay", "--limits", data_path("limits/faults.json", path), "/nonexistent/access.log");
-  expect_usage("faults.json:2:3: on_store_error: \"opne\" is not one of the words; ");
+  RUN("replay", "--limits", data_path("limits/faults.json"), "/nonexistent/access.log");
+  expect_refusal(2, "faults.json:2:3: on_store_error: \"opne\" is not one of the words; ");
   expect_contains(run.err, "\nspile: 12 errors\n");
   cr_assert(strstr(run.err, "access.log") == NULL, "%s", run.err);
-  RUN("replay", "--limits", data_path("limits/shop.json", path), "--tier", "prp", "x");
-  expect_usage("the file has no tier prp; the nearest is pro");
+  const char *path = data_path("limits/shop.json");
+  RUN("replay", "--limits", path, "--tier", "prp", "x");
+  expect_refusal(2, "the file has no tier prp; the nearest is pro");
   RUN("replay", "--limits", path, "--by", "ip", "x");
-  expect_usage("--by and --limits exclude each other");
+  expect_refusal(2, "--by and --limits exclude each other");
   RUN("replay", "--limits", path, "--limit", "1/s", "x");
-  expect_usage("--limits and --limit exclude each other");
+  expect_refusal(2, "--limits and --limit exclude each other");
   RUN("replay", "--tier", "pro", "--limit", "1/s", "x");
-  expect_usage("write --limits FILE as well");
+  expect_refusal(2, "write --limits FILE as well");
   RUN("replay", "--limits", path, "--route", "GET /", "x");
-  expect_usage("replay has no option --route");
+  expect_refusal(2, "replay has no option --route");
   RUN("replay", "x");
-  expect_usage("replay needs a limit; write --limit TEXT, such as --limit 10/s, or --limits FILE\n");
+  expect_refusal(2, "replay needs a limit; write --limit TEXT, such as --limit 10/s, or --limits FILE\n");
 }
