@@ -485,6 +485,49 @@ Test(redis_link, a_name_comes_apart_into_what_it_was_made_of) {
   }
 }
 
+/* The slot of a key in a cluster: CRC-16/XMODEM of its hash tag, or of all of it (Redis Cluster specification). */
+static unsigned slot_of(const char *key, size_t len) {
+  const char *open = memchr(key, '{', len);
+  const char *close = open != NULL ? memchr(open, '}', (size_t)(key + len - open)) : NULL;
+  if (close != NULL && close > open + 1) {
+    key = open + 1;
+    len = (size_t)(close - key);
+  }
+  unsigned crc = 0;
+  for (size_t i = 0; i < len; i++) {
+    crc ^= (unsigned)(unsigned char)key[i] << 8;
+    for (int bit = 0; bit < 8; bit++)
+      crc = ((crc << 1) ^ ((crc & 0x8000) != 0 ? 0x1021 : 0)) & 0xffff;
+  }
+  return crc % 16384;
+}
+
+Test(redis_link, redis_12_all_buckets_of_a_key_share_a_slot_and_no_two_keys_a_bucket) {
+  static const struct {
+    const char *text;
+    unsigned slot;
+  } known[] = {{"123456789", 12739}, {"foo{bar}{zap}", 5061}, {"foo{{bar}}zap", 4015},
+               {"foo{}{bar}", 8363}, {"A}B{C", 7939},         {"{test", 10879}};
+  for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+    cr_assert(slot_of(known[i].text, strlen(known[i].text)) == known[i].slot, "%s", known[i].text);
+
+  static const char *const keys[] = {"acme", "a}b", "{a", "a{b}c", "a", "b", "a%7Db", "{}", "}{", "a:b"};
+  static const char *const names[] = {"POST /search", "{x}", "}", "a}:b"};
+  enum { KEYS = sizeof(keys) / sizeof(keys[0]), NAMES = sizeof(names) / sizeof(names[0]) };
+  char made[KEYS * NAMES][128] = {{0}};
+  for (size_t i = 0; i < KEYS * NAMES; i++) {
+    spile_spec spec = {
+        .name = names[i % NAMES], .name_len = strlen(names[i % NAMES]), .algorithm = (spile_algorithm)(1 + i % 5)};
+    const char *key = keys[i / NAMES];
+    spile_item item = {.key = key, .key_len = strlen(key), .spec = &spec};
+    size_t len = spile__redis_key_encode(made[i], "rl", false, &item);
+    size_t first = i / NAMES * NAMES;
+    cr_assert(slot_of(made[i], len) == slot_of(made[first], strlen(made[first])), "%s and %s", made[i], made[first]);
+    for (size_t j = 0; j < i; j++)
+      cr_assert(strcmp(made[j], made[i]) != 0, "%s twice", made[i]);
+  }
+}
+
 Test(redis_link, what_is_not_a_name_of_ours_does_not_come_apart) {
   static const char *const rows[] = {
       "",
