@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/allowance.h"
 
+#include "core/algorithm.h"
 #include "core/checked.h"
 
 enum { MINUTE_MS = 60000 };
@@ -43,9 +44,9 @@ static int64_t window_first_minute(spile_algorithm algorithm, const spile_shape 
 allowance allowance_of(const spile__route_limit *limit) {
   const spile_spec *spec = spile_limit_spec(limit->limit);
   const spile_shape *shape = &spec->shape;
-  bool is_bucket = spec->algorithm == SPILE_TOKEN_BUCKET || spec->algorithm == SPILE_LEAKY_BUCKET;
-  allowance a = {
-      .burst = shape->capacity / limit->cost, .window = !is_bucket, .spaced = spec->algorithm == SPILE_LEAKY_BUCKET};
+  allowance a = {.burst = shape->capacity / limit->cost,
+                 .window = spile__algorithm_get(spec->algorithm)->window,
+                 .spaced = spec->algorithm == SPILE_LEAKY_BUCKET};
   if (a.window) {
     a.count = a.burst;
     a.period_ms = shape->period_ms;

@@ -147,24 +147,16 @@ static bool window_read(limit_reading *reading, const spile__node *node) {
 
 /* ---- The algorithm and its rate ---- */
 
-static bool has_windows(const char *algorithm) {
-  return strcmp(algorithm, "token_bucket") != 0 && strcmp(algorithm, "leaky_bucket") != 0;
-}
-
-/* @return the algorithm's word, or NULL: a fault */
-static const char *algorithm_read(limit_reading *reading, const spile__node *node) {
-  static const char *const words[] = {"token_bucket", "fixed_window", "sliding_window",
-                                      "sliding_log",  "leaky_bucket", NULL};
-  reading->text.algorithm = SPILE_TOKEN_BUCKET;
-  if (node == NULL)
-    return words[0];
-  int word = spile__word_read(reading->reader, node, words);
+/* @return NULL: a fault */
+static const spile__algorithm *algorithm_read(limit_reading *reading, const spile__node *node) {
+  const char *words[SPILE_SLIDING_LOG + 1] = {NULL};
+  for (int i = 0; i < SPILE_SLIDING_LOG; i++)
+    words[i] = spile__algorithm_get((spile_algorithm)(i + 1))->name;
+  int word = node != NULL ? spile__word_read(reading->reader, node, words) : SPILE_TOKEN_BUCKET - 1;
   if (word < 0)
     return NULL;
-  if (!spile__algorithm_find(words[word], strlen(words[word]), &reading->text.algorithm))
-    spile__fault_error(&reading->reader->faults, node, "write \"token_bucket\", or use a build that has it",
-                       "this build does not have %s", words[word]);
-  return words[word];
+  reading->text.algorithm = (spile_algorithm)(word + 1);
+  return spile__algorithm_get(reading->text.algorithm);
 }
 
 /* A member that the algorithm has no use for: whoever wrote it meant something else. */
@@ -227,11 +219,11 @@ static bool numbers_read(limit_reading *reading) {
     member_miss(reading, "write \"capacity\": the largest burst, in tokens", "this limit has no capacity");
     good = false;
   }
-  const char *algorithm = algorithm_read(reading, reading->members[MEMBER_ALGORITHM]);
+  const spile__algorithm *algorithm = algorithm_read(reading, reading->members[MEMBER_ALGORITHM]);
   if (algorithm == NULL)
     return false;
   bool rate =
-      has_windows(algorithm) ? rate_of_window_read(reading, algorithm) : rate_of_bucket_read(reading, algorithm);
+      algorithm->window ? rate_of_window_read(reading, algorithm->name) : rate_of_bucket_read(reading, algorithm->name);
   return good && rate;
 }
 
