@@ -84,6 +84,38 @@ Test(ask, puts_every_limit_in_one_question_with_its_own_key_and_cost) {
   asking_finish(&a);
 }
 
+Test(ask, a_charge_with_its_own_cost_leaves_the_limits_of_every_request_alone) {
+  static const rig_limit limits[] = {
+      {"1/s,capacity=60,name=POST /search", .cost = 3, .chain = "tenant"},
+      {"1000/15m,name=always#global", .cost = 1, .always = true, .chain = "ip"},
+      {"9/s,name=always#next", .cost = 1, .always = true, .chain = "ip", .shadow = true}};
+  static const int verbs[] = {SPILE_VERB_CHARGE, SPILE_VERB_REFUND};
+  asking a;
+  asking_start(&a, SPILE_ROUTE_LIMITED, limits, 3);
+  for (size_t i = 0; i < COUNT(verbs); i++) {
+    cr_assert(eq(
+        int, spile__limits_ask(a.limiter, &a.route->route, &a.caller, 40, verbs[i], SPILE__NO_SUBJECT_FAILS, &a.ruling),
+        SPILE_ALLOWED));
+    cr_assert(eq(sz, spile_scripted_store_calls(a.store), i + 1));
+    const spile_scripted_call *call = spile_scripted_store_call(a.store, i);
+    cr_assert(eq(int, (int)call->verb, verbs[i]));
+    cr_assert(eq(sz, call->n, (size_t)1));
+    cr_assert(eq(i64, call->items[0].cost, 40));
+    cr_assert(eq(str, (char *)a.ruling.decision.name, "POST /search"));
+    cr_assert(eq(sz, a.ruling.n, (size_t)1));
+    cr_assert(eq(sz, a.ruling.n_shadow, (size_t)0));
+  }
+  /* With the costs of the route it is what one request costs, in all of them. */
+  cr_assert(eq(int,
+               spile__limits_ask(a.limiter, &a.route->route, &a.caller, SPILE_ROUTE_COST, SPILE_VERB_REFUND,
+                                 SPILE__NO_SUBJECT_FAILS, &a.ruling),
+               SPILE_ALLOWED));
+  cr_assert(eq(sz, spile_scripted_store_calls(a.store), (size_t)4));
+  cr_assert(eq(sz, spile_scripted_store_call(a.store, 2)->n, (size_t)2));
+  cr_assert(eq(str, (char *)spile_scripted_store_call(a.store, 3)->items[0].name, "always#next"));
+  asking_finish(&a);
+}
+
 Test(ask, denies_all_when_one_limit_denies) {
   static const rig_limit limits[] = {{"1/s,capacity=60,name=a"}, {"1/s,capacity=5,name=b"}};
   asking a;

@@ -68,14 +68,16 @@ static bool same_chain(const spile__key_chain *a, const spile__key_chain *b) {
   return a->parts == b->parts && a->n == b->n;
 }
 
-/* A cost that is given is that of the route's own limits. A take pays the others their own; what settles it does not.
- */
+/* A cost that is given is that of the route's own limits, and the others have their own … */
 static spile_request ask_request(const ask *a, const spile__route_limit *limit, const void *key, size_t key_len) {
-  bool settles = a->verb == SPILE_VERB_CHARGE || a->verb == SPILE_VERB_REFUND;
-  int64_t cost = limit->cost;
-  if (a->cost != SPILE_ROUTE_COST && (!limit->always || settles))
-    cost = limit->always ? 0 : a->cost;
+  int64_t cost = limit->always || a->cost == SPILE_ROUTE_COST ? limit->cost : a->cost;
   return (spile_request){.limit = limit->limit, .key = key, .key_len = key_len, .cost = cost};
+}
+
+/* … which a take paid once: what settles a given cost leaves them alone. */
+static bool ask_concerns(const ask *a, const spile__route_limit *limit) {
+  bool settles = a->verb == SPILE_VERB_CHARGE || a->verb == SPILE_VERB_REFUND;
+  return !limit->always || !settles || a->cost == SPILE_ROUTE_COST;
 }
 
 /* Makes the subject of a limit in `bytes`. @return as spile__subject_make */
@@ -151,6 +153,8 @@ static int ask_make_keys(ask *a, char *bytes, size_t size, bool *fits) {
   ruling->n = ruling->n_waived = 0;
   for (size_t i = 0; i < a->route->n && !a->route->limits[i].shadow; i++) {
     const spile__route_limit *limit = &a->route->limits[i];
+    if (!ask_concerns(a, limit))
+      continue;
     size_t j = 0;
     while (j < ruling->n && !same_chain(&a->of[j]->chain, &limit->chain))
       j++;
@@ -201,7 +205,7 @@ static void ask_shadows(const ask *a, char *bytes) {
   for (size_t i = 0; i < a->route->n; i++) {
     const spile__route_limit *limit = &a->route->limits[i];
     size_t key_len;
-    if (!limit->shadow || ask_subject(a, limit, bytes, KEYS_SMALL, &key_len) != SPILE_OK)
+    if (!limit->shadow || !ask_concerns(a, limit) || ask_subject(a, limit, bytes, KEYS_SMALL, &key_len) != SPILE_OK)
       continue;
     size_t at = ruling->n + ruling->n_shadow;
     spile_request request = ask_request(a, limit, bytes, key_len);
