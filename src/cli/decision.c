@@ -75,7 +75,7 @@ static void times_print(const spile_decision *decision) {
     output_duration(decision->reset_after_ms);
   }
   if (decision->delay_ms > 0) {
-    output(", after ");
+    output(", go ahead in ");
     output_duration(decision->delay_ms);
   }
 }

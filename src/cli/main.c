@@ -17,6 +17,7 @@
   "                  under $XDG_STATE_HOME/spile or ~/.local/state/spile\n"
 #define LIMIT_HELP                                                                                                 \
   "  --limit TEXT    such as 10/s, 1/s,capacity=60 or 1000/d,name=day; several are decided all or nothing; also\n" \
+  "                  leaky_bucket, fixed_window, sliding_window or sliding_log in place of token_bucket,\n" \
   "                  debt=TOKENS, on_full=closed|open|fail and on_store_error=fail|open|closed, each after a comma\n"
 #define FILE_HELP                                                                                                   \
   "  --limits FILE   instead: what a limits file has for the request (see spile check); KEY is then KIND=VALUE,\n"  \
