@@ -10,7 +10,7 @@ build='gcc libc6-dev meson ninja-build pkg-config liblmdb-dev libhiredis-dev zli
 test="$build libsodium-dev g++ libcriterion-dev redis-server locales"
 # The example server, its clients and the gateway before it.
 http='libmicrohttpd-dev curl wrk nginx'
-ci="$test $http clang clang-format libclang-rt-14-dev git"
+ci="$test $http ccache clang clang-format libclang-rt-14-dev git"
 
 case "${1-}" in
 build) wanted=$build ;;
