@@ -38,12 +38,13 @@ names=''
 start() {
     name=$1
     shift
-    "$server" -l 127.0.0.1:0 -t 1 "$@" >"$work/out" &
+    : >"$work/$name.out"
+    "$server" -l 127.0.0.1:0 -t 1 "$@" >"$work/$name.out" &
     pids="$pids $!"
     for i in $(seq 600); do
-        ! grep -q '^listening on ' "$work/out" && kill -0 $! && sleep 0.05 || break
+        ! grep -q '^listening on ' "$work/$name.out" && kill -0 $! && sleep 0.05 || break
     done
-    sed -n 's|^listening on |http://|p' "$work/out" >"$work/$name"
+    sed -n 's|^listening on |http://|p' "$work/$name.out" >"$work/$name"
     [ -s "$work/$name" ]
     echo $! >"$work/$name.pid"
     names="$names $name"
