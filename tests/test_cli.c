@@ -65,8 +65,12 @@ Test(cli, charge_and_refund_settle_and_exit_0_whatever_is_left) {
   static const char limit[] = "1/365d,capacity=5,debt=3";
   RUN("charge", "me", "--store", uri, "--limit", limit, "--cost", "7");
   expect_status(0);
-  expect_contains(run.out, "charged: 0 of 5 left, full in ");
+  /* Two below zero, so the next token is the third to come. */
+  expect_contains(run.out, "charged: 0 of 5 left, the next in 109");
+  expect_contains(run.out, ", full in ");
   cr_assert(strstr(run.out, "not charged") == NULL, "%s", run.out);
+  RUN("show", "me", "--store", uri);
+  expect_contains(run.out, "\t0 left, in debt, full in ");
   RUN("take", "me", "--store", uri, "--limit", limit, "--cost", "0");
   expect_status(1);
   RUN("charge", "me", "--store", uri, "--limit", limit, "--cost=4");
@@ -75,7 +79,7 @@ Test(cli, charge_and_refund_settle_and_exit_0_whatever_is_left) {
   RUN("charge", "me", "--store", uri, "--limit", limit, "--json");
   expect_status(0);
   expect_contains(run.out, "{\"outcome\":\"charged\",\"capacity\":5,\"remaining\":0,\"retry_after_ms\":0,");
-  expect_contains(run.out, ",\"decided_by\":\"store\",\"uncharged\":1}\n");
+  expect_contains(run.out, ",\"decided_by\":\"store\",\"uncharged\":1,\"grows_after_ms\":1261");
   RUN("refund", "me", "--store", uri, "--limit", limit, "--cost", "5", "--json");
   expect_status(0);
   expect_contains(run.out, "{\"outcome\":\"refunded\",\"capacity\":5,\"remaining\":2,");
@@ -213,6 +217,8 @@ Test(cli, an_unknown_name_is_answered_with_the_nearest) {
   expect_failure(2, "peek has no option --wait");
   RUN("take", "me", "--lim", "5/s");
   expect_failure(2, "the nearest is --limit");
+  RUN("charge", "me", "--limit", "5/s", "--on-error", "open");
+  expect_failure(2, "charge has no option --on-error; see spile charge --help");
 }
 
 Test(cli, every_wrong_command_line_is_a_usage_error) {

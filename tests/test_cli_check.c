@@ -178,6 +178,43 @@ Test(cli_check, a_leaky_bucket_is_said_to_space_what_it_admits) {
   expect_contains(run.out, "| `default` |  | 3 | 1 request a second, spaced | 62 |");
 }
 
+Test(cli_check, of_windows_it_is_said_when_they_begin_and_what_two_of_them_let_pass) {
+  static const struct {
+    const char *algorithm;
+    const char *parts[2];
+  } rows[] = {
+      {"fixed_window",
+       {"   At most 1000 requests in 1 d. The windows are the same for all callers: they begin at whole multiples of "
+        "that time since 1970, in UTC.\n",
+        "   In the first minute at most 2000 requests can pass, late in one window and early in the next.\n"}},
+      {"sliding_window",
+       {"   At most 1000 requests in 1 d, as estimated: what passed in the window before is taken to have come "
+        "evenly.\n",
+        /* 1,000 · 59,999 ms are less than one token of a day's window. */
+        "   In the first minute at most 1000 requests can pass.\n"}},
+      {"sliding_log",
+       {"   At most 1000 requests in 1 d, whenever that begins.\n",
+        "   In the first minute at most 1000 requests can pass.\n"}},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    char text[300];
+    (void)snprintf(text, sizeof(text),
+                   "{\"on_store_error\":\"open\",\"limits\":{\"default\":{\"algorithm\":\"%s\",\"capacity\":1000,"
+                   "\"window\":\"1d\"}}}",
+                   rows[i].algorithm);
+    RUN("check", own_file("own.json", text), "--explain", "default");
+    expect_contains(run.out, rows[i].parts[0]);
+    expect_contains(run.out, rows[i].parts[1]);
+  }
+}
+
+Test(cli_check, the_summary_tells_of_debt_and_of_spacing) {
+  RUN("check", own_file("own.json", "{\"on_store_error\":\"open\",\"limits\":{\"default\":{\"algorithm\":"
+                                    "\"leaky_bucket\",\"capacity\":3,\"refill\":\"1/s\",\"debt\":2}}}"));
+  expect_contains(run.out, "default: 3 requests at once, then 1 request a second, spaced; 62 in the first minute; full "
+                           "after 3 s; debt of 2 at most; per ");
+}
+
 Test(cli_check, what_is_no_route_is_not_explained) {
   static const char *const routes[] = {"", "GET", "/a"};
   for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
@@ -197,10 +234,12 @@ Test(cli_check, the_first_minute_of_windows_is_counted_in_whole_requests) {
       {"\"algorithm\":\"sliding_window\",\"capacity\":9,\"window\":\"7s\",\"cost\":9",
        "; at most 5 in the first minute;"},
       {"\"algorithm\":\"sliding_window\",\"capacity\":49,\"window\":\"7s\",\"cost\":26", "; at most 10 in the first"},
-      {"\"algorithm\":\"sliding_window\",\"capacity\":10,\"window\":\"1m\"", "; at most 19 in the first minute;"},
+      {"\"algorithm\":\"sliding_window\",\"capacity\":10,\"window\":\"1m\"",
+       "; at most 19 in the first minute, where windows meet;"},
       /* 60,000 milliseconds touch two of 59,999, and two of 60,000. */
       {"\"algorithm\":\"fixed_window\",\"capacity\":7,\"window\":\"59999ms\"", "; at most 14 in the first minute;"},
-      {"\"algorithm\":\"fixed_window\",\"capacity\":7,\"window\":\"1m\"", "; at most 14 in the first minute;"},
+      {"\"algorithm\":\"fixed_window\",\"capacity\":7,\"window\":\"1m\"",
+       "; at most 14 in the first minute, where windows meet;"},
       {"\"algorithm\":\"fixed_window\",\"capacity\":7,\"window\":\"29999ms\"", "; at most 28 in the first minute;"},
       {"\"algorithm\":\"sliding_log\",\"capacity\":7,\"window\":\"7s\"", "; at most 63 in the first minute;"},
       {"\"capacity\":7,\"refill\":\"1/s\"", "; 66 in the first minute;"},

@@ -406,7 +406,7 @@ Test(cli_limits, charge_and_refund_settle_what_a_take_by_the_file_took) {
   /* What is given is that of the route's own limit; the one of every request stays. */
   RUN("charge", "me", "--store", uri, "--limits", file, "--route", "GET /x", "--cost", "9");
   expect_status(0);
-  expect_contains(run.out, "charged: 0 of 10 left, full in ");
+  expect_contains(run.out, "charged: 0 of 10 left, the next in ");
   expect_contains(run.out, "; 1 not charged, as there was nothing left\n");
   RUN("refund", "me", "--store", uri, "--limits", file, "--route", "GET /x", "--cost", "11", "--json");
   expect_status(0);

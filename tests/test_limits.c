@@ -408,6 +408,7 @@ static const fault_row fault_rows[] = {
     {"\"GET /a\":\"unlimitd\"", "limits[\"GET /a\"]: ", "write \"unlimited\""},
     {"\"GET /a\":\"Blocked\"", "limits[\"GET /a\"]: ", "write \"blocked\""},
     {"\"GET /a\":[\"unlimited\"]", "limits[\"GET /a\"][0]: ", "no named limit"},
+    {"\"GET /a\":\"10/s\"", "limits[\"GET /a\"]: ", "write a limit as an object, such as {\"capacity\": 10, "},
     {"\"defualt\":\"unlimited\"", "limits.defualt: ", "write \"default\""},
     {"\"/a\":\"unlimited\"", "limits[\"/a\"]: ", "is no route"},
     {"\"GET a\":\"unlimited\"", "limits[\"GET a\"]: ", "has a path that does not begin with a slash"},

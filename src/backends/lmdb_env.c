@@ -123,6 +123,12 @@ int spile__lmdb_path_fail(spile_error *error, const char *what, const char *path
                            path);
 }
 
+static int directory_fail(spile_error *error, const char *verb, const char *path) {
+  return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_IO,
+                           "cannot %s the LMDB directory: %s: %s; name one that this user may make and write to", verb,
+                           strerror(errno), path);
+}
+
 /* Makes the directory and its parents where they are missing, and opens it. */
 static int directory_open(int *dir_fd, const char *path, spile_error *error) {
   char part[sizeof(((spile__lmdb_settings *)0)->path)];
@@ -133,11 +139,11 @@ static int directory_open(int *dir_fd, const char *path, spile_error *error) {
       continue;
     part[i] = '\0';
     if (mkdir(part, 0700) != 0 && errno != EEXIST && errno != EROFS && errno != EACCES)
-      return spile__lmdb_path_fail(error, "make the LMDB directory", part);
+      return directory_fail(error, "make", part);
     part[i] = path[i];
   }
   *dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  return *dir_fd >= 0 ? SPILE_OK : spile__lmdb_path_fail(error, "open the LMDB directory", path);
+  return *dir_fd >= 0 ? SPILE_OK : directory_fail(error, "open", path);
 }
 
 /* A file that somebody else put there could be made to hold anything, or to point anywhere. */

@@ -51,6 +51,7 @@ allowance allowance_of(const spile__route_limit *limit) {
     a.count = a.burst;
     a.period_ms = shape->period_ms;
     a.first_minute = window_first_minute(spec->algorithm, shape, limit->cost);
+    a.meets = a.period_ms >= MINUTE_MS && a.first_minute > a.burst;
     return a;
   }
   int64_t request = shape->period_ms * limit->cost;

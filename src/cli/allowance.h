@@ -16,6 +16,7 @@ typedef struct allowance {
   int64_t period_ms;    /* … in this time */
   int64_t first_minute; /* at most */
   bool window;          /* counts in windows, and does not refill */
+  bool meets;           /* more than one of its windows may be met in a minute, though none is that short */
   bool spaced;          /* tells how long to hold back what it admits */
 } allowance;
 

@@ -28,8 +28,10 @@ static void decision_print_json(const cli_answer *answer) {
   if (decision->delay_ms > 0)
     output(",\"delay_ms\":%" PRId64, decision->delay_ms);
   output(",\"decided_by\":\"%s\"", spile_decided_by_name(decision->decided_by));
-  if (answer->verb == SPILE_VERB_CHARGE)
-    output(",\"uncharged\":%" PRId64, decision->uncharged);
+  if (answer->verb == SPILE_VERB_CHARGE) {
+    output(",\"uncharged\":%" PRId64 ",\"grows_after_ms\":", decision->uncharged);
+    output_json_number(decision->grows_after_ms);
+  }
   if (answer->several) {
     output(",");
     output_json_member("limit", decision->name, strlen(decision->name));
@@ -64,7 +66,13 @@ static void numbers_print(const cli_answer *answer) {
     output("%" PRId64 " of %" PRId64 " left", decision->remaining, decision->capacity);
 }
 
-static void times_print(const spile_decision *decision) {
+static void times_print(const cli_answer *answer) {
+  const spile_decision *decision = answer->decision;
+  /* Of a bucket with nothing left that a charge took below zero, this is what tells how far. */
+  if (answer->verb == SPILE_VERB_CHARGE && decision->remaining == 0 && decision->grows_after_ms > 0) {
+    output(", the next in ");
+    output_duration(decision->grows_after_ms);
+  }
   if (decision->outcome == SPILE_DENIED && decision->retry_after_ms != SPILE_UNKNOWN) {
     output(", try again in ");
     output_duration(decision->retry_after_ms);
@@ -93,7 +101,7 @@ static void decision_print(const cli_answer *answer) {
     output(" under ");
     output_escaped(decision->name, strlen(decision->name));
   }
-  times_print(decision);
+  times_print(answer);
   if (decision->uncharged > 0)
     output("; %" PRId64 " not charged, as there was nothing left", decision->uncharged);
   if (by_limits)

@@ -125,6 +125,17 @@ static size_t put_sharers(const spile__tier *tier, const spile_route *route, con
 
 /* ---- Sentences ---- */
 
+/* When windows begin, which no caller chooses. */
+static void explain_window(spile_algorithm algorithm) {
+  if (algorithm == SPILE_FIXED_WINDOW)
+    output(
+        ". The windows are the same for all callers: they begin at whole multiples of that time since 1970, in UTC.\n");
+  else if (algorithm == SPILE_SLIDING_WINDOW)
+    output(", as estimated: what passed in the window before is taken to have come evenly.\n");
+  else
+    output(", whenever that begins.\n");
+}
+
 static void explain_numbers(const spile__route_limit *limit) {
   allowance a = allowance_of(limit);
   output("   At most ");
@@ -132,7 +143,7 @@ static void explain_numbers(const spile__route_limit *limit) {
   if (a.window) {
     output(" in ");
     output_duration(a.period_ms);
-    output(".\n");
+    explain_window(spile_limit_spec(limit->limit)->algorithm);
   } else {
     output(" at once; then ");
     put_rate(&a);
@@ -153,6 +164,8 @@ static void explain_numbers(const spile__route_limit *limit) {
   output(" can pass");
   if (!a.window && a.first_minute > a.burst)
     output(": %" PRId64 " at once and %" PRId64 " as they come back", a.burst, a.first_minute - a.burst);
+  if (a.meets)
+    output(", late in one window and early in the next");
   output(".\n   Who has used all and then asks for nothing has the whole allowance again after ");
   output_duration(spile_limit_full_time_ms(limit->limit));
   output(".\n");
@@ -251,8 +264,12 @@ static void line_of_limit(const spile__route_limit *limit) {
     output_duration(a.period_ms);
   else
     put_rate(&a);
-  output("; %s%" PRId64 " in the first minute; full after ", a.window ? "at most " : "", a.first_minute);
+  output("%s; %s%" PRId64 " in the first minute%s; full after ", a.spaced ? ", spaced" : "", a.window ? "at most " : "",
+         a.first_minute, a.meets ? ", where windows meet" : "");
   output_duration(spile_limit_full_time_ms(limit->limit));
+  int64_t debt = spile_limit_spec(limit->limit)->shape.debt;
+  if (debt > 0)
+    output("; debt of %" PRId64 " at most", debt);
   output("; per ");
   put_chain(&limit->chain);
   spile_on_store_error policy = spile_limit_spec(limit->limit)->on_store_error;

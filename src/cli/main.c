@@ -17,7 +17,7 @@
   "                  under $XDG_STATE_HOME/spile or ~/.local/state/spile\n"
 #define LIMIT_HELP                                                                                                 \
   "  --limit TEXT    such as 10/s, 1/s,capacity=60 or 1000/d,name=day; several are decided all or nothing; also\n" \
-  "                  leaky_bucket, fixed_window, sliding_window or sliding_log in place of token_bucket,\n" \
+  "                  leaky_bucket, fixed_window, sliding_window or sliding_log in place of token_bucket,\n"        \
   "                  debt=TOKENS, on_full=closed|open|fail and on_store_error=fail|open|closed, each after a comma\n"
 #define FILE_HELP                                                                                                   \
   "  --limits FILE   instead: what a limits file has for the request (see spile check); KEY is then KIND=VALUE,\n"  \
@@ -35,9 +35,10 @@
 #define ANSWER_HELP                                                                                            \
   "\nExits 0 when allowed, 1 when denied or never, 2 on a wrong command line, 3 when the store fails (unless " \
   "--on-error decides).\n"
-#define SETTLE_COST_HELP                                                                                               \
-  "  --cost N        tokens, 0 or more (default 1; with --limits what the file has for a request, and if given, that " \
-  "\n                  of the route's own limits alone)\n"
+#define SETTLE_COST_HELP                                                                                          \
+  "  --cost N        tokens, 0 or more (default 1; with --limits what the file has for a request, and if given, " \
+  "that\n"                                                                                                        \
+  "                  of the route's own limits alone)\n"
 #define SETTLE_HELP \
   "\nExits 0 when it is done, 2 on a wrong command line, 3 when the store fails; it may have been done then.\n"
 

@@ -183,9 +183,12 @@ static int option_unknown(const char *verb, unsigned allowed, const char *dashes
     if (allowed & option_table[i].option)
       names[n++] = option_table[i].name;
   }
-  const char *nearest = nearest_name(name, name_len, names, n);
   if (!is_showable(name, name_len))
-    return message(EXIT_USAGE, "%s has no such option; the nearest is --%s; see spile %s --help", verb, nearest, verb);
+    return message(EXIT_USAGE, "%s has no such option; see spile %s --help", verb, verb);
+  size_t distance;
+  const char *nearest = spile__nearest(name, name_len, names, n, &distance);
+  if (distance > 1 + name_len / 2)
+    return message(EXIT_USAGE, "%s has no option %s%.*s; see spile %s --help", verb, dashes, (int)name_len, name, verb);
   return message(EXIT_USAGE, "%s has no option %s%.*s; the nearest is --%s; see spile %s --help", verb, dashes,
                  (int)name_len, name, nearest, verb);
 }

@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/store.h"
 #include "cli/verbs.h"
+#include "core/checked.h"
 
 typedef struct show_walk {
   bool json;
@@ -38,6 +39,13 @@ static void shape_print(const spile_stored *stored) {
     output(",%s", stored->algorithm);
 }
 
+/* Below zero there is more to come back than the capacity C, for which N tokens in P milliseconds take ⌈C·P/N⌉. */
+static bool is_in_debt(const spile_stored *stored) {
+  return strstr(stored->algorithm, "_bucket") != NULL &&
+         stored->reset_after_ms >
+             spile__div_ceil(spile__mul_saturate(stored->capacity, stored->refill_period_ms), stored->refill_tokens);
+}
+
 static void stored_print(const spile_stored *stored) {
   if (stored->key != NULL)
     output_escaped(stored->key, stored->key_len);
@@ -50,7 +58,7 @@ static void stored_print(const spile_stored *stored) {
     output("(hashed)");
   output("\t");
   shape_print(stored);
-  output("\t%" PRId64 " left, ", stored->remaining);
+  output("\t%" PRId64 " left, %s", stored->remaining, is_in_debt(stored) ? "in debt, " : "");
   if (stored->reset_after_ms == 0) {
     output("full");
   } else {

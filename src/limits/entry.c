@@ -104,8 +104,12 @@ static const spile__named *named_find(spile__reader *reader, const spile__node *
   }
   for (size_t i = 0; i < reader->named_count && i < NAMES_MAX; i++)
     names[n++] = reader->named[i].name;
+  /* Where limits are written as text, it would be one. */
+  const char *advice = "write a limit as an object, such as {\"capacity\": 10, \"refill\": \"10/s\"}";
+  if (strchr(name, '/') == NULL && reader->faults.count < SPILE__FAULTS_MAX)
+    advice = spile__advise_name(reader, name, names, n);
   if (reader->faults.count < SPILE__FAULTS_MAX)
-    spile__fault_error(&reader->faults, node, spile__advise_name(reader, name, names, n), "there is no named limit %s",
+    spile__fault_error(&reader->faults, node, advice, "there is no named limit %s",
                        spile__show(name, strlen(name)).text);
   else
     reader->faults.errors++;

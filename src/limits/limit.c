@@ -177,8 +177,9 @@ static void member_miss(limit_reading *reading, const char *advice, const char *
 static bool rate_of_bucket_read(limit_reading *reading, const char *algorithm) {
   const spile__node *refill = reading->members[MEMBER_REFILL];
   const spile__node *per_sec = reading->members[MEMBER_REFILL_PER_SEC];
-  bool good = member_refuse(reading, MEMBER_WINDOW, algorithm,
-                            "write \"refill\", or \"algorithm\": \"fixed_window\" or \"sliding_window\"");
+  bool good =
+      member_refuse(reading, MEMBER_WINDOW, algorithm,
+                    "write \"refill\", or \"algorithm\": \"fixed_window\", \"sliding_window\" or \"sliding_log\"");
   if (refill != NULL && per_sec != NULL) {
     spile__fault_error(&reading->reader->faults, per_sec, "write one of them",
                        "refill and refillPerSec both say the rate");
