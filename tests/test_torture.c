@@ -212,10 +212,15 @@ static void run_start(run *self, const char *uri) {
   *self = (run){.uri = uri};
   cr_assert(eq(int, spile_limit_parse(&self->limits[0], "1000000/m,name=a", NULL), SPILE_OK));
   cr_assert(eq(int, spile_limit_parse(&self->limits[1], "1000000/m,name=b", NULL), SPILE_OK));
-  /* What is made once in a process (handlers of fork, resolver, locale) is made now. */
+  /*
+   * What is made once in a process (handlers of fork, resolver, locale) is made now. The machine may be too busy for
+   * one call of 20 ms; what is not answered without any failure is answered in none of these.
+   */
   seam_plan none = {.call = SEAM_ALLOCATE};
-  run_all(self, &none);
-  cr_assert(self->fault[0] == '\0', "%s", self->fault);
+  for (int tries = 0; tries == 0 || (tries < 20 && self->unanswered > 0); tries++) {
+    run_all(self, &none);
+    cr_assert(self->fault[0] == '\0', "%s", self->fault);
+  }
   cr_assert(eq(int, self->unanswered, 0));
 }
 
