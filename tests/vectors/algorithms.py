@@ -287,10 +287,15 @@ def mixed(rows):
                *((name, limits[name], draw.randint(0, 3)) for name in chosen))
 
 
-for make in (leaky_bucket, fixed_window, sliding_window, sliding_log, mixed):
-    lines = []
-    make(lines)
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), make.__name__ + ".csv")
+def write(name, header, lines):
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".csv")
     with open(path, "w", encoding="ascii") as out:
-        out.write(HEADER + COLUMNS + "\n" + "\n".join(lines) + "\n")
+        out.write(header + "\n" + "\n".join(lines) + "\n")
     print(f"{path}: {len(lines)} rows")
+
+
+if __name__ == "__main__":
+    for make in (leaky_bucket, fixed_window, sliding_window, sliding_log, mixed):
+        lines = []
+        make(lines)
+        write(make.__name__, HEADER + COLUMNS, lines)
