@@ -543,6 +543,32 @@ Test(lmdb_damage, repair_is_refused_while_anybody_has_the_store_open) {
   rig_stop(&rig);
 }
 
+/* Another file would be another store, beside the one that they use. */
+Test(lmdb_damage, a_data_file_removed_under_others_is_not_made_anew) {
+  lmdb_rig rig;
+  rig_start(&rig);
+  spile_spec spec = spec_of("default", 1, 1, HOUR_MS);
+  spile_store *store = rig_open(&rig, "store");
+  cr_assert(eq(int, take_one(store, &spec, "k"), SPILE_ALLOWED));
+  cr_assert(eq(int, unlink(rig_path(&rig, "store/data.mdb")), 0));
+  pid_t child = fork();
+  if (child == 0) {
+    spile_store *other;
+    spile_error error = {0};
+    int result = rig_try(&rig, "store", "rl", false, &other, &error);
+    _exit(result != SPILE_EUNAVAILABLE || error.reason != SPILE_REASON_IO ||
+          strstr(error.message, "was removed while other processes have it open") == NULL);
+  }
+  child_done(child);
+  cr_assert(eq(int, take_one(store, &spec, "k"), SPILE_DENIED));
+  rig_close(store);
+  store = rig_open(&rig, "store");
+  cr_assert(strstr(rig.log, "the data file is gone") != NULL, "%s", rig.log);
+  cr_assert(eq(int, take_one(store, &spec, "k"), SPILE_ALLOWED));
+  rig_close(store);
+  rig_stop(&rig);
+}
+
 Test(lmdb_damage, repair_says_what_is_wrong_with_its_arguments) {
   char room[64];
   spile_error error = {0};

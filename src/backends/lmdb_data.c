@@ -178,6 +178,18 @@ static int data_identify(spile__lmdb_env *env, const char *path, spile_error *er
   return SPILE_OK;
 }
 
+/* LMDB would make another file, beside the one that they use: two stores, each of which admits all that both may. */
+static int data_join(int dir_fd, spile_error *error) {
+  struct stat status;
+  if (fstatat(dir_fd, SPILE__LMDB_DATA_NAME, &status, AT_SYMLINK_NOFOLLOW) == 0)
+    return SPILE_OK;
+  if (errno != ENOENT)
+    return spile__lmdb_path_fail(error, "find LMDB's data file", SPILE__LMDB_DATA_NAME);
+  return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_IO,
+                           "\"" SPILE__LMDB_DATA_NAME "\" was removed while other processes have it open; close the "
+                           "store everywhere, then open it again");
+}
+
 int spile__lmdb_data_open(spile__lmdb_env *env, const char *path, const spile_env *outside, spile_error *error) {
   bool fresh = false;
   int result = SPILE_OK;
@@ -190,9 +202,11 @@ int spile__lmdb_data_open(spile__lmdb_env *env, const char *path, const spile_en
       data_tell_fresh(env, path, outside);
     if (result == SPILE_OK)
       result = readers_make_room(env->dir_fd, error);
-    if (result != SPILE_OK)
-      return result;
+  } else {
+    result = data_join(env->dir_fd, error);
   }
+  if (result != SPILE_OK)
+    return result;
   int failed = data_map(env);
   if (failed != 0) {
     /* Half a file that was to be new must not look like a damaged one. */

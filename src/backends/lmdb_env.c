@@ -138,7 +138,9 @@ static int directory_open(int *dir_fd, const char *path, spile_error *error) {
     if (path[i] != '/' && path[i] != '\0')
       continue;
     part[i] = '\0';
-    if (mkdir(part, 0700) != 0 && errno != EEXIST && errno != EROFS && errno != EACCES)
+    /* Whether one that is there may be gone through is told by the opening. */
+    struct stat status;
+    if (mkdir(part, 0700) != 0 && errno != EEXIST && stat(part, &status) != 0)
       return directory_fail(error, "make", part);
     part[i] = path[i];
   }
