@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -103,6 +104,15 @@ Test(lmdb_faults, a_stopped_reader_is_named_when_it_fills_the_map) {
   cr_assert(eq(int, got.outcome, SPILE_EUNAVAILABLE));
   cr_assert(eq(int, got.error.reason, SPILE_REASON_LOCKED));
   cr_assert(strstr(got.error.message, "while it reads") != NULL);
+  /* A new key finds the map no fuller than that, and clearing no better. */
+  got = ask(store, SPILE_VERB_TAKE, &spec, "new", 3, 1, SPILE_STORE_TIME, 30);
+  cr_assert(eq(int, got.outcome, SPILE_EUNAVAILABLE));
+  cr_assert(eq(int, got.error.reason, SPILE_REASON_LOCKED));
+  spile_item item = {.key = "k", .key_len = 1, .spec = &spec};
+  spile_error error = {0};
+  int64_t deadline_ms = rig.env.monotonic_ms(NULL) + RIG_PATIENCE_MS;
+  cr_assert(eq(int, store->ops->clear(store, &item, deadline_ms, &error), SPILE_EUNAVAILABLE));
+  cr_assert(eq(int, error.reason, SPILE_REASON_LOCKED));
   spile__lmdb_reader_give(env, reader);
   for (int i = 0; i < 1000; i++)
     cr_assert(eq(int, take_one(store, &spec, "k"), SPILE_ALLOWED));
@@ -421,6 +431,61 @@ Test(lmdb_faults, a_stopped_holder_costs_others_their_deadline_and_no_more) {
   (void)kill(child, SIGCONT);
   cr_assert(eq(int, take_one(store, &spec, "k"), SPILE_ALLOWED));
   child_done(child);
+  rig_close(store);
+  rig_stop(&rig);
+}
+
+typedef struct denied_thread {
+  pthread_t id;
+  spile_store *store;
+  const spile_spec *spec;
+  int denied;
+} denied_thread;
+
+static void *denied_run(void *user) {
+  denied_thread *self = user;
+  for (int i = 0; i < 500; i++) {
+    asked got = ask(self->store, SPILE_VERB_TAKE, self->spec, "drained", 7, 1, SPILE_STORE_TIME, RIG_PATIENCE_MS);
+    self->denied += got.outcome == SPILE_DENIED;
+  }
+  return NULL;
+}
+
+/* More at once than have ever read in this process, which therefore cannot each have a reader. */
+Test(lmdb_faults, a_stopped_holder_denies_no_thread_its_denial, .timeout = 120) {
+  enum { THREADS = 24 };
+  lmdb_rig rig;
+  rig_start(&rig);
+  spile_spec spec = spec_of("default", 1, 1, HOUR_MS);
+  atomic_int *holding = shared_new(sizeof(*holding));
+  pid_t child = fork_bound();
+  if (child == 0) {
+    spile_store *own = rig_open(&rig, "store");
+    if (take_one(own, &spec, "drained") != SPILE_ALLOWED)
+      _exit(1);
+    atomic_store(holding, 1);
+    wait_until(holding, 2);
+    spile_error error = {0};
+    if (spile__lmdb_env_lock(((spile__lmdb_store *)own)->env, &rig.env, INT64_MAX, &error) != SPILE_OK)
+      _exit(1);
+    atomic_store(holding, 3);
+    for (;;)
+      (void)pause();
+  }
+  wait_until(holding, 1);
+  spile_store *store = rig_open(&rig, "store");
+  atomic_store(holding, 2);
+  wait_until(holding, 3);
+  denied_thread threads[THREADS];
+  for (int i = 0; i < THREADS; i++) {
+    threads[i] = (denied_thread){.store = store, .spec = &spec};
+    cr_assert(eq(int, pthread_create(&threads[i].id, NULL, denied_run, &threads[i]), 0));
+  }
+  for (int i = 0; i < THREADS; i++) {
+    (void)pthread_join(threads[i].id, NULL);
+    cr_assert(eq(int, threads[i].denied, 500));
+  }
+  kill_child(child);
   rig_close(store);
   rig_stop(&rig);
 }

@@ -213,8 +213,14 @@ static int lmdb_attempt(spile__lmdb_store *store, spile_call *call, lmdb_found *
   return lmdb_unwritten(call, found, lmdb_write_failed(store, failed, call->error));
 }
 
-/* There was no room, and looking for some did not help. */
-static int lmdb_full(spile_call *call, const lmdb_found *found) {
+static int lmdb_fail_held(spile_error *error) {
+  return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_LOCKED,
+                           "a process that is stopped while it reads holds the free pages of the LMDB map; let it go "
+                           "on or end it");
+}
+
+/* There was no room, and looking for some did not help. `held`: there is, but somebody who reads holds it. */
+static int lmdb_full(spile_call *call, const lmdb_found *found, bool held) {
   if ((found->pays & found->changes) == 0)
     return SPILE_OK; /* a denial stands; what it would have corrected is corrected later */
   uint64_t fresh = found_fresh(found);
@@ -223,10 +229,8 @@ static int lmdb_full(spile_call *call, const lmdb_found *found) {
     if ((found->pays & found->changes) >> i & 1 && spile__algorithm_get(call->items[i].spec->algorithm)->log)
       fresh |= UINT64_C(1) << i;
   }
-  if (fresh == 0)
-    return spile__store_fail(call->error, SPILE_EUNAVAILABLE, SPILE_REASON_LOCKED,
-                             "a process that is stopped while it reads holds the free pages of the LMDB map; let it go "
-                             "on or end it, or open with a larger map_size");
+  if (fresh == 0 || held)
+    return lmdb_fail_held(call->error);
   call->full_item = (size_t)__builtin_ctzll(fresh);
   call->full_items = fresh;
   return spile__store_fail(call->error, SPILE_EFULL, SPILE_REASON_NONE,
@@ -268,7 +272,7 @@ static int lmdb_take(spile__lmdb_store *store, spile_call *call, lmdb_found *fou
       spile__lmdb_make_room(store, lmdb_now_ms(store, call), found_adds(found));
     } else {
       if (!room || (found->pays & found->changes) == 0 || outside->monotonic_ms(outside->user) >= patient_until_ms)
-        return lmdb_full(call, found);
+        return lmdb_full(call, found, room && spile__lmdb_readers_behind(store->env));
       (void)nanosleep(&(struct timespec){.tv_nsec = READER_NAP_NS}, NULL);
       (void)mdb_reader_check(store->env->mdb, NULL);
     }
@@ -317,7 +321,10 @@ static int lmdb_clear(spile_store *base, const spile_item *item, int64_t deadlin
     else
       mdb_txn_abort(txn);
   }
+  bool held = failed == MDB_MAP_FULL && spile__lmdb_readers_behind(store->env);
   spile__lmdb_env_unlock(store->env);
+  if (held)
+    return lmdb_fail_held(error);
   return failed == 0 || failed == MDB_NOTFOUND ? SPILE_OK
                                                : spile__lmdb_fail(error, failed, "remove a bucket from LMDB");
 }

@@ -190,6 +190,8 @@ static int env_begin(spile__lmdb_env *env, const spile__store_config *config, sp
     return result;
   (void)mdb_reader_check(env->mdb, NULL);
   result = spile__lmdb_secret_open(env, outside, error);
+  if (result == SPILE_OK)
+    spile__lmdb_reader_add(env);
   spile__lmdb_env_unlock(env);
   return result;
 }

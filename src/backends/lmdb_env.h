@@ -37,8 +37,8 @@ typedef struct spile__lmdb_env {
   size_t pages;   /* in the map */
   size_t reserve; /* pages that new buckets leave free */
   _Atomic(MDB_txn *) readers[SPILE__LMDB_READERS];
-  /* Guarded by the lock on the board. */
-  unsigned reader_count;
+  /* Written under the lock on the board. */
+  atomic_uint reader_count;
   unsigned reader_pause; /* writes until one more reader is tried after a failure */
   /* Guarded by the registry. */
   struct spile__lmdb_env *next;
@@ -96,6 +96,12 @@ void spile__lmdb_env_unlock(spile__lmdb_env *env);
 MDB_txn *spile__lmdb_reader_take(spile__lmdb_env *env);
 void spile__lmdb_reader_give(spile__lmdb_env *env, MDB_txn *txn);
 
+/*
+ * Makes one more, under the lock: LMDB notes it in a table under a lock of its own, which has no deadline. Up to a
+ * bound, and where LMDB's table is full, none.
+ */
+void spile__lmdb_reader_add(spile__lmdb_env *env);
+
 /* Ends all of them, under the lock. @return false: some are in use and were waited for in vain; nothing has changed */
 bool spile__lmdb_readers_end(spile__lmdb_env *env);
 
@@ -114,6 +120,12 @@ void spile__lmdb_view_end(spile__lmdb_view *view, spile__lmdb_env *env);
  * Without a reader to look with it says yes; the write will tell.
  */
 bool spile__lmdb_env_has_room(spile__lmdb_env *env, size_t adds);
+
+/*
+ * Whether somebody reads what is no longer the latest, so that the pages that were freed since cannot be used: for
+ * long only who is stopped. Under the lock.
+ */
+bool spile__lmdb_readers_behind(spile__lmdb_env *env);
 
 /* As in the store contract; leaves it as it is while no reader is idle. */
 void spile__lmdb_env_usage(spile__lmdb_env *env, spile_usage *usage);

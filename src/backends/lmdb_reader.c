@@ -3,10 +3,13 @@
  * Reading without waiting for a writer.
  *
  * A read-only transaction keeps its place in LMDB's table of readers when it is reset, and is renewed in a fraction of
- * a microsecond. A process keeps as many as its threads have needed at once, up to a bound; whoever finds none idle
- * reads in a write transaction, under the lock. An idle one holds no pages.
+ * a microsecond. A process keeps one from the start, and as many as its threads have needed at once, up to a bound. An
+ * idle one holds no pages. Whoever finds none idle makes one more, under the lock, or where that is not to be had takes
+ * the next that comes back; only when no more can be made it reads in a write transaction.
  */
 #include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -18,6 +21,14 @@
 /* Looks for readers that are still in use, this long apart: 20 ms together. A read lasts microseconds. */
 #define READER_LOOKS 100
 #define READER_LOOK_NS 200000
+
+/*
+ * Whoever finds all readers of this process under way waits for the lock at first so long, then twice as long each
+ * time, and looks so often for one that has come back in between. Who holds the lock may be stopped; readers come back
+ * in microseconds.
+ */
+#define READER_TURN_MS 2
+#define READER_TURN_LOOKS 1000
 
 void spile__lmdb_reader_give(spile__lmdb_env *env, MDB_txn *txn) {
   mdb_txn_reset(txn);
@@ -44,9 +55,8 @@ MDB_txn *spile__lmdb_reader_take(spile__lmdb_env *env) {
   return NULL;
 }
 
-/* LMDB notes a new reader in a table under a lock of its own that has no deadline: ours is held meanwhile. */
-static void reader_add(spile__lmdb_env *env) {
-  if (env->reader_count >= SPILE__LMDB_READERS || env->mdb == NULL)
+void spile__lmdb_reader_add(spile__lmdb_env *env) {
+  if (env->mdb == NULL || atomic_load_explicit(&env->reader_count, memory_order_relaxed) >= SPILE__LMDB_READERS)
     return;
   if (env->reader_pause > 0) {
     env->reader_pause--;
@@ -62,7 +72,7 @@ static void reader_add(spile__lmdb_env *env) {
     env->reader_pause = READER_PAUSE;
     return;
   }
-  env->reader_count++;
+  (void)atomic_fetch_add_explicit(&env->reader_count, 1, memory_order_relaxed);
   spile__lmdb_reader_give(env, txn);
 }
 
@@ -140,16 +150,61 @@ void spile__lmdb_env_usage(spile__lmdb_env *env, spile_usage *usage) {
   spile__lmdb_reader_give(env, reader);
 }
 
+/* Looks for readers that come back. @return NULL: none did */
+static MDB_txn *reader_await(spile__lmdb_env *env) {
+  for (int looks = 0; looks < READER_TURN_LOOKS; looks++) {
+    MDB_txn *txn = spile__lmdb_reader_take(env);
+    if (txn != NULL)
+      return txn;
+    (void)sched_yield();
+  }
+  return NULL;
+}
+
+/*
+ * Takes an idle reader, or the lock.
+ * @return SPILE_OK, *txn is a reader, or NULL and the lock is held; SPILE_EUNAVAILABLE, neither was there in time
+ */
+static int reader_or_lock(MDB_txn **txn, spile__lmdb_env *env, const spile_env *outside, int64_t deadline_ms,
+                          spile_error *error) {
+  int64_t turn_ms = READER_TURN_MS;
+  *txn = spile__lmdb_reader_take(env);
+  while (*txn == NULL && atomic_load_explicit(&env->reader_count, memory_order_relaxed) > 0) {
+    if (deadline_ms - outside->monotonic_ms(outside->user) <= turn_ms)
+      break;
+    if (spile__lmdb_lock_take(&env->side.board->lock, turn_ms) == 0)
+      return SPILE_OK;
+    *txn = reader_await(env);
+    turn_ms *= 2;
+  }
+  return *txn != NULL ? SPILE_OK : spile__lmdb_env_lock(env, outside, deadline_ms, error);
+}
+
+/* LMDB writes each reader as "pid thread transaction", with a dash where it reads nothing, below a line of words. */
+static int reader_line(const char *line, void *oldest) {
+  const char *last = strrchr(line, ' ');
+  if (last == NULL || last[1] < '0' || last[1] > '9')
+    return 0;
+  size_t number = strtoull(last + 1, NULL, 10);
+  if (number < *(size_t *)oldest)
+    *(size_t *)oldest = number;
+  return 0;
+}
+
+bool spile__lmdb_readers_behind(spile__lmdb_env *env) {
+  MDB_envinfo info;
+  size_t oldest = SIZE_MAX;
+  (void)mdb_env_info(env->mdb, &info);
+  return mdb_reader_list(env->mdb, reader_line, &oldest) >= 0 && oldest < info.me_last_txnid;
+}
+
 int spile__lmdb_view_begin(spile__lmdb_view *view, spile__lmdb_env *env, const spile_env *outside, int64_t deadline_ms,
                            spile_error *error) {
   view->locked = false;
-  view->txn = spile__lmdb_reader_take(env);
-  if (view->txn != NULL)
-    return SPILE_OK;
-  int result = spile__lmdb_env_lock(env, outside, deadline_ms, error);
-  if (result != SPILE_OK)
+  int result = reader_or_lock(&view->txn, env, outside, deadline_ms, error);
+  if (result != SPILE_OK || view->txn != NULL)
     return result;
-  reader_add(env);
+  spile__lmdb_reader_add(env);
   view->txn = spile__lmdb_reader_take(env);
   view->locked = view->txn == NULL;
   int failed = view->locked ? spile__lmdb_write_begin(env, &view->txn) : 0;
