@@ -73,6 +73,7 @@ const char *spile_limits_key_prefix(const spile_limits *limits);
  * that begins afterwards meets the new ones. Buckets keep their state.
  *
  * @param limits  NULL: none. The limiter becomes one more owner.
+ * @param error   may be NULL; what the file has that is refused is told as spile_limits_load tells it, with its place
  * @return SPILE_OK; SPILE_EINVAL, limiter is NULL; SPILE_ECONFIG, the limits' key_prefix is not the limiter's, or a
  *         limit is by api_key and the limiter has no options.secret_file; SPILE_EFORK. Whatever was in force stays so
  *         then.

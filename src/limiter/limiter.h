@@ -76,6 +76,10 @@ int spile__limiter_decide(spile_limiter *limiter, spile_verb verb, int64_t most,
 int spile__limiter_ask(spile_limiter *limiter, spile_verb verb, const spile_request *requests, size_t n,
                        spile_decision *decision, spile_decision *each, const spile__about *about);
 
+/* Whether `len` bytes can be a key_prefix, and what they must be. */
+#define SPILE__KEY_PREFIX_FORM "1 to 64 of A-Z a-z 0-9 - . _ ~"
+bool spile__key_prefix_valid(const char *prefix, size_t len);
+
 /* Sets a decision that there is none, and why. */
 void spile__decision_fail(spile_decision *decision, const spile_error *error);
 

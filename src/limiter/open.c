@@ -21,6 +21,11 @@
 #define BREAKER_FAILURES_DEFAULT 5
 #define BREAKER_WAIT_DEFAULT_MS 1000
 
+bool spile__key_prefix_valid(const char *prefix, size_t len) {
+  static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+  return len >= 1 && len <= SPILE__KEY_PREFIX_LEN_MAX && strspn(prefix, allowed) == len;
+}
+
 /*
  * The caller's options in this version's struct. A caller from before a member existed leaves it zero, the default; one
  * from after may set only zeros in what this version does not know.
@@ -55,10 +60,8 @@ static int options_read(spile_options *out, const spile_options *options, spile_
     return spile__fail(error, SPILE_EINVAL, "ipv6_prefix is #; it must be 32 to 128, or 0 for 64",
                        (int64_t[]){out->ipv6_prefix});
   if (out->key_prefix != NULL) {
-    size_t len = strlen(out->key_prefix);
-    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
-    if (len < 1 || len > SPILE__KEY_PREFIX_LEN_MAX || strspn(out->key_prefix, allowed) != len)
-      return spile__fail(error, SPILE_EINVAL, "key_prefix must be 1 to 64 of A-Z a-z 0-9 - . _ ~", NULL);
+    if (!spile__key_prefix_valid(out->key_prefix, strlen(out->key_prefix)))
+      return spile__fail(error, SPILE_EINVAL, "key_prefix must be " SPILE__KEY_PREFIX_FORM, NULL);
   }
   return SPILE_OK;
 }

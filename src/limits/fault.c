@@ -68,6 +68,10 @@ static void found_set(spile__faults *faults, spile__found *found, size_t at, spi
     faults->count++;
 }
 
+static size_t fault_offset(const spile__node *node) {
+  return node->name != NULL ? node->name_at : node->at;
+}
+
 __attribute__((format(printf, 5, 0))) static void fault_add(spile__faults *faults, spile_fault_level level,
                                                             const spile__node *node, const char *advice,
                                                             const char *format, va_list args) {
@@ -78,7 +82,7 @@ __attribute__((format(printf, 5, 0))) static void fault_add(spile__faults *fault
   char what[400];
   spile__document_path(faults->document, node, path, sizeof(path));
   (void)vsnprintf(what, sizeof(what), format, args);
-  found_set(faults, found, node->name != NULL ? node->name_at : node->at, level, path, what, advice);
+  found_set(faults, found, fault_offset(node), level, path, what, advice);
 }
 
 void spile__fault_error(spile__faults *faults, const spile__node *node, const char *advice, const char *format, ...) {
@@ -126,15 +130,29 @@ static uint32_t lines_count(const char *text, size_t from, size_t to) {
   return lines;
 }
 
-int spile__fault_line(spile__faults *faults, const spile__node *node) {
+static int line_of(spile__faults *faults, size_t at) {
   const char *text = faults->document->text;
   if (!faults->lines_made) {
     for (size_t i = 1; i * SPILE__LINES_STEP <= faults->document->len; i++)
       faults->lines[i] = faults->lines[i - 1] + lines_count(text, (i - 1) * SPILE__LINES_STEP, i * SPILE__LINES_STEP);
     faults->lines_made = true;
   }
-  size_t step = node->at / SPILE__LINES_STEP;
-  return (int)(faults->lines[step] + lines_count(text, step * SPILE__LINES_STEP, node->at)) + 1;
+  size_t step = at / SPILE__LINES_STEP;
+  return (int)(faults->lines[step] + lines_count(text, step * SPILE__LINES_STEP, at)) + 1;
+}
+
+int spile__fault_line(spile__faults *faults, const spile__node *node) {
+  return line_of(faults, node->at);
+}
+
+void spile__fault_place(spile__faults *faults, const spile__node *node, int *line, int *column) {
+  const char *text = faults->document->text;
+  size_t at = fault_offset(node);
+  size_t line_start = at;
+  while (line_start > 0 && text[line_start - 1] != '\n')
+    line_start--;
+  *line = line_of(faults, at);
+  *column = (int)(at - line_start) + 1;
 }
 
 static int found_compare(const void *a, const void *b) {

@@ -55,6 +55,9 @@ void spile__fault_at(spile__faults *faults, const spile__document_fault *fault);
 /* The line of a value, counted from 1. */
 int spile__fault_line(spile__faults *faults, const spile__node *node);
 
+/* Where a fault of a node is told: at the name of a member, else at the value. */
+void spile__fault_place(spile__faults *faults, const spile__node *node, int *line, int *column);
+
 /* Tells all in the order of the text, and puts the first error and how many there are into `error`. */
 void spile__faults_tell(spile__faults *faults, const char *text, spile_fault_visitor *visit, void *user,
                         spile_error *error);

@@ -13,6 +13,7 @@
 #include "core/checked.h"
 #include "core/text.h"
 #include "limiter/env.h"
+#include "limiter/limiter.h"
 #include "limits/reader.h"
 
 /* ---- What the file says for all ---- */
@@ -45,16 +46,15 @@ static const char *const top_names[TOP_COUNT] = {
 };
 
 static void prefix_read(spile__reader *reader, const spile__node *node) {
-  static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
-  enum { PREFIX_LEN_MAX = 64 };
   const char *prefix = json_string_value(node->value);
   size_t len = json_string_length(node->value);
-  if (prefix == NULL || len < 1 || len > PREFIX_LEN_MAX || strspn(prefix, letters) != len) {
-    spile__fault_error(&reader->faults, node, "write 1 to 64 of A-Z a-z 0-9 - . _ ~", "%s is no prefix of keys",
+  if (prefix == NULL || !spile__key_prefix_valid(prefix, len)) {
+    spile__fault_error(&reader->faults, node, "write " SPILE__KEY_PREFIX_FORM, "%s is no prefix of keys",
                        spile__show_value(&reader->document, node).text);
     return;
   }
   reader->limits->key_prefix = spile__arena_text(&reader->limits->arena, prefix, len);
+  reader->limits->key_prefix_place = spile__place_of(reader, node);
 }
 
 static void store_error_read(spile__reader *reader, const spile__node *node) {
@@ -276,6 +276,35 @@ static spile_limits *limits_new(void) {
   return limits;
 }
 
+/* Finds the first limit of a tier that may be by API key. @return whether there is one */
+static bool by_api_key_find(spile__reader *reader, const spile__tier *tier) {
+  for (size_t i = 0; i < tier->route_count; i++) {
+    const spile_route *route = &tier->routes[i];
+    for (size_t j = 0; j < route->n; j++) {
+      const spile__key_chain *chain = &route->limits[j].chain;
+      for (size_t k = 0; k < chain->n; k++) {
+        if (chain->parts[k].kind != SPILE__KEY_API_KEY)
+          continue;
+        reader->limits->by_api_key = &route->limits[j];
+        reader->limits->by_api_key_place = spile__place_of(reader, &reader->document.nodes[chain->parts[k].node]);
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+/* The rest, of a file without faults. @return false: out of memory */
+static bool limits_finish(spile__reader *reader) {
+  spile_limits *limits = reader->limits;
+  if (!tables_make(reader))
+    return false;
+  bool found = by_api_key_find(reader, &limits->base);
+  for (size_t i = 0; i < limits->tier_count && !found; i++)
+    found = by_api_key_find(reader, &limits->tiers[i]);
+  return !limits->arena.failed;
+}
+
 /* Reads a text that may be too large or no JSON, which stand alone. @return SPILE_OK; SPILE_ECONFIG; SPILE_ENOMEM */
 static int text_load(spile__reader *reader, const char *text, size_t len) {
   spile__document_fault fault = {.path = "", .advice = "write fewer entries, or globs"};
@@ -299,7 +328,7 @@ static int text_load(spile__reader *reader, const char *text, size_t len) {
   }
   bool failed = reader->limits->arena.failed || reader->scratch.failed || reader->faults.arena.failed;
   if (!failed && reader->faults.errors == 0)
-    failed = !tables_make(reader);
+    failed = !limits_finish(reader);
   if (failed)
     return SPILE_ENOMEM;
   return reader->faults.errors > 0 ? SPILE_ECONFIG : SPILE_OK;
@@ -321,6 +350,7 @@ int spile_limits_parse(spile_limits **out, const char *text, size_t len, const c
   }
   reader->limits = limits;
   reader->faults.file = file;
+  limits->file = spile__arena_text(&limits->arena, file, strlen(file));
   int result = text_load(reader, text, len);
   if (result == SPILE_ENOMEM)
     (void)spile__fail(error, SPILE_ENOMEM, "out of memory for a limits file", NULL);

@@ -296,6 +296,7 @@ static bool key_part_read(spile__reader *reader, const spile__node *node, spile_
   int i = spile__word_read(reader, node, words);
   if (i >= 0 && (size_t)i < sizeof(kinds) / sizeof(kinds[0]))
     *out = (spile__key_part){.kind = kinds[i]};
+  out->node = (uint32_t)(node - reader->document.nodes);
   return i >= 0;
 }
 

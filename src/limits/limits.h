@@ -25,9 +25,17 @@ typedef enum spile__key_kind {
 
 #define SPILE__HEADER_NAME_LEN_MAX 255
 
+/* Where the file says what may be refused when the file is put in force. */
+typedef struct spile__place {
+  const char *path; /* in the document */
+  int line;         /* counted from 1 … */
+  int column;       /* … in bytes */
+} spile__place;
+
 typedef struct spile__key_part {
   spile__key_kind kind;
   const char *header; /* of a HEADER: 1 to SPILE__HEADER_NAME_LEN_MAX bytes, each of a token (RFC 9110) */
+  uint32_t node;      /* of the document, while that is there */
 } spile__key_part;
 
 /* Whose bucket: the first of these that the request has. */
@@ -73,8 +81,12 @@ struct spile_limits {
   atomic_uint owners;
   spile__arena arena; /* holds what follows, but for "made" */
   uint64_t hash_key[2];
-  const char *key_prefix;
-  bool ignore_case; /* of the letters of paths */
+  const char *file;       /* as given to the loader */
+  const char *key_prefix; /* NULL: none */
+  const spile__place *key_prefix_place;
+  const spile__route_limit *by_api_key; /* the first that may be by API key; NULL: none */
+  const spile__place *by_api_key_place; /* what of its key says so */
+  bool ignore_case;                     /* of the letters of paths */
   const spile__skip *skips;
   size_t skip_count;
   spile__tier base;

@@ -17,56 +17,52 @@ static void limits_release(void *value) {
   spile_limits_unref(value);
 }
 
-/* Says that two prefixes differ; both are of letters that can be shown. */
-static int prefix_refuse(spile_error *error, const char *file, const char *limiter) {
+/* ---- Refusing ---- */
+
+/* Begins a message as those of loading begin: FILE:LINE:COLUMN: PATH: … */
+static void refusal_begin(spile__text *text, spile_error *error, const spile_limits *limits,
+                          const spile__place *place) {
+  error->code = SPILE_ECONFIG;
+  spile__text_init(text, error->message, sizeof(error->message));
+  error->column = place->column;
+  spile__text_put(text, limits->file);
+  spile__text_put(text, ":");
+  spile__text_put_number(text, place->line);
+  spile__text_put(text, ":");
+  spile__text_put_number(text, place->column);
+  spile__text_put(text, ": ");
+  spile__text_put(text, place->path);
+  spile__text_put(text, ": ");
+  for (char *c = error->message; *c != '\0'; c++) {
+    if ((unsigned char)*c < 0x20 || (unsigned char)*c == 0x7f)
+      *c = '?';
+  }
+}
+
+/* Both prefixes are of letters that can be shown. */
+static int prefix_refuse(spile_error *error, const spile_limits *limits, const char *limiter) {
   if (error == NULL || error->code != 0)
     return SPILE_ECONFIG;
-  error->code = SPILE_ECONFIG;
   spile__text text;
-  spile__text_init(&text, error->message, sizeof(error->message));
-  spile__text_put(&text, "the limits file has the key_prefix ");
-  spile__text_put_quoted(&text, file, strlen(file));
-  spile__text_put(&text, ", the limiter ");
+  refusal_begin(&text, error, limits, limits->key_prefix_place);
+  spile__text_put_quoted(&text, limits->key_prefix, strlen(limits->key_prefix));
+  spile__text_put(&text, " is not the limiter's, ");
   spile__text_put_quoted(&text, limiter, strlen(limiter));
-  spile__text_put(&text, "; open the limiter with options.key_prefix as spile_limits_key_prefix says");
+  spile__text_put(&text, "; write that, or open the limiter with options.key_prefix as the file has it");
   return SPILE_ECONFIG;
 }
 
-/* ---- Limits that need a secret ---- */
-
-/* The first limit of a tier that may be by API key, or NULL. */
-static const spile__route_limit *tier_by_api_key(const spile__tier *tier) {
-  for (size_t i = 0; i < tier->route_count; i++) {
-    const spile_route *route = &tier->routes[i];
-    for (size_t j = 0; j < route->n; j++) {
-      const spile__key_chain *chain = &route->limits[j].chain;
-      for (size_t k = 0; k < chain->n; k++) {
-        if (chain->parts[k].kind == SPILE__KEY_API_KEY)
-          return &route->limits[j];
-      }
-    }
-  }
-  return NULL;
-}
-
-static const spile__route_limit *limits_by_api_key(const spile_limits *limits) {
-  const spile__route_limit *found = tier_by_api_key(&limits->base);
-  for (size_t i = 0; i < limits->tier_count && found == NULL; i++)
-    found = tier_by_api_key(&limits->tiers[i]);
-  return found;
-}
-
 /* Better said once and before any request comes than of every request afterwards. */
-static int secret_refuse(spile_error *error, const spile__route_limit *limit) {
+static int secret_refuse(spile_error *error, const spile_limits *limits) {
   if (error == NULL || error->code != 0)
     return SPILE_ECONFIG;
-  error->code = SPILE_ECONFIG;
-  const char *name = spile_limit_name(limit->limit);
+  const char *name = spile_limit_name(limits->by_api_key->limit);
   spile__text text;
-  spile__text_init(&text, error->message, sizeof(error->message));
-  spile__text_put(&text, "the limiter has no secret to hash API keys with; open it with options.secret_file, or take "
-                         "\"api_key\" out of the key of the limit ");
+  refusal_begin(&text, error, limits, limits->by_api_key_place);
+  spile__text_put(&text, "the limit ");
   spile__text_put_quoted(&text, name, strlen(name));
+  spile__text_put(&text, " is by \"api_key\", and the limiter has no secret to hash it with; open it with "
+                         "options.secret_file, or take \"api_key\" out");
   return SPILE_ECONFIG;
 }
 
@@ -79,10 +75,9 @@ int spile_set_limits(spile_limiter *limiter, spile_limits *limits, spile_error *
     return spile__fail(error, SPILE_EFORK, spile_code_text(SPILE_EFORK), NULL);
   const char *prefix = limits != NULL ? limits->key_prefix : NULL;
   if (prefix != NULL && strcmp(prefix, limiter->key_prefix) != 0)
-    return prefix_refuse(error, prefix, limiter->key_prefix);
-  const spile__route_limit *by_api_key = limits != NULL && !limiter->secret.is_set ? limits_by_api_key(limits) : NULL;
-  if (by_api_key != NULL)
-    return secret_refuse(error, by_api_key);
+    return prefix_refuse(error, limits, limiter->key_prefix);
+  if (limits != NULL && limits->by_api_key != NULL && !limiter->secret.is_set)
+    return secret_refuse(error, limits);
   spile__slot_exchange(&limiter->limits, spile_limits_ref(limits), limits_hold, limits_release);
   return SPILE_OK;
 }

@@ -136,6 +136,18 @@ bool spile__bool_read(spile__reader *reader, const spile__node *node, bool *out)
   return false;
 }
 
+const spile__place *spile__place_of(spile__reader *reader, const spile__node *node) {
+  spile__arena *arena = &reader->limits->arena;
+  spile__place *place = spile__arena_take(arena, sizeof(*place));
+  char path[300];
+  if (place == NULL)
+    return NULL;
+  spile__document_path(&reader->document, node, path, sizeof(path));
+  place->path = spile__arena_text(arena, path, strlen(path));
+  spile__fault_place(&reader->faults, node, &place->line, &place->column);
+  return place->path != NULL ? place : NULL;
+}
+
 /* ---- Texts by hash ---- */
 
 bool spile__index_make(spile__index *index, spile__reader *reader, size_t n) {
