@@ -97,6 +97,71 @@ Test(cli_limits, buckets_are_under_the_key_prefix_of_the_file) {
   expect_contains(run.out, "tenant=acme\tdefault\t1/h,capacity=3\t2 left, full in ");
 }
 
+Test(cli_limits, show_lists_what_is_under_the_key_prefix_of_a_file) {
+  RUN("take", "acme", "--limits", site(), "--route", "GET /");
+  RUN("show", "--limits", site());
+  expect_status(0);
+  expect_contains(run.out, "tenant=acme\tdefault\t1/h,capacity=3\t2 left, full in ");
+  cr_assert(eq(str, run.err, ""));
+  RUN("show", "tenant=acme", "--limits", site(), "--json");
+  expect_contains(run.out, "{\"key\":\"tenant=acme\",\"limit\":\"default\",");
+  RUN("show", "tenant=other", "--limits", site());
+  expect_out("");
+  RUN("show", "--limits", data_path("limits/faults.json"));
+  expect_refusal(2, "faults.json:2:3: on_store_error: \"opne\" is not one of the words; ");
+}
+
+Test(cli_limits, every_verb_works_under_a_key_prefix_that_is_given) {
+  RUN("take", "me", "--limit", "5/h", "--key-prefix", "shop", "--cost", "3");
+  expect_contains(run.out, "allowed: 2 of 5 left");
+  RUN("peek", "me", "--limit", "5/h", "--cost", "5");
+  expect_out("allowed: 5 of 5 left, full\n");
+  RUN("peek", "me", "--limit", "5/h", "--key-prefix=shop", "--cost", "2");
+  expect_contains(run.out, "allowed: 2 of 5 left");
+  RUN("charge", "me", "--limit", "5/h", "--key-prefix", "shop");
+  expect_contains(run.out, "charged: 1 of 5 left");
+  RUN("refund", "me", "--limit", "5/h", "--key-prefix", "shop", "--cost", "2");
+  expect_contains(run.out, "refunded: 3 of 5 left");
+  RUN("show");
+  expect_out("");
+  RUN("show", "--key-prefix", "shop");
+  expect_contains(run.out, "me\tdefault\t1/12m,capacity=5\t3 left, full in ");
+  RUN("clear", "me", "--limit", "5/h");
+  RUN("show", "--key-prefix", "shop");
+  expect_contains(run.out, "3 left");
+  RUN("clear", "me", "--limit", "5/h", "--key-prefix", "shop");
+  expect_out("cleared\n");
+  RUN("show", "--key-prefix", "shop");
+  expect_out("");
+}
+
+Test(cli_limits, a_key_prefix_that_is_given_wins_over_the_file) {
+  RUN("take", "acme", "--limits", site(), "--route", "GET /", "--key-prefix", "trial");
+  expect_contains(run.out, "allowed: 2 of 3 left");
+  RUN("show", "--limits", site());
+  expect_out("");
+  RUN("show", "--limits", site(), "--key-prefix", "trial");
+  expect_contains(run.out, "tenant=acme\tdefault\t");
+  RUN("clear", "acme", "--limits", site(), "--route", "GET /", "--key-prefix", "trial");
+  RUN("show", "--key-prefix", "trial");
+  expect_out("");
+}
+
+Test(cli_limits, a_key_prefix_that_no_key_can_have_is_refused_with_what_it_may_be) {
+  static const char longest[] = "0123456789012345678901234567890123456789012345678901234567890123";
+  static const char longer[] = "01234567890123456789012345678901234567890123456789012345678901234";
+  static const char *const bad[] = {"", "a b", "shop:", "{shop}", "\xc3\xbc", longer};
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    RUN("take", "me", "--limit", "5/h", "--key-prefix", bad[i]);
+    expect_failure(2, "--key-prefix is none that keys can have; write 1 to 64 of A-Z a-z 0-9 - . _ ~, such as "
+                      "--key-prefix shop\n");
+  }
+  RUN("take", "me", "--limit", "5/h", "--key-prefix", longest);
+  expect_status(0);
+  RUN("clear", "--simulated", "--key-prefix", "shop");
+  expect_failure(2, "clear --simulated takes neither KEY nor limits nor --key-prefix: ");
+}
+
 Test(cli_limits, clear_forgets_what_the_take_charged_and_nothing_else) {
   RUN("take", "ip=192.0.2.1", "--limits", site(), "--route", "POST /login", "--cost", "2");
   RUN("take", "ip=192.0.2.2", "--limits", site(), "--route", "POST /login", "--cost", "2");

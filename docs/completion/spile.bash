@@ -10,14 +10,15 @@ _spile() {
         return
     fi
     case ${COMP_WORDS[1]} in
-    take) options='--store --limit --limits --route --tier --cost --wait --timeout --on-error --json --help' ;;
-    peek) options='--store --limit --limits --route --tier --cost --timeout --on-error --json --help' ;;
-    charge | refund) options='--store --limit --limits --route --tier --cost --timeout --json --help' ;;
-    clear) options='--store --limit --limits --route --tier --simulated --timeout --json --help' ;;
+    take) options='--store --key-prefix --limit --limits --route --tier --cost --wait --timeout --on-error --json --help' ;;
+    peek) options='--store --key-prefix --limit --limits --route --tier --cost --timeout --on-error --json --help' ;;
+    charge | refund) options='--store --key-prefix --limit --limits --route --tier --cost --timeout --json --help' ;;
+    clear) options='--store --key-prefix --limit --limits --route --tier --simulated --timeout --json --help' ;;
     simulate) options='--store --limit --cost --timeout --help' ;;
     replay) options='--limit --limits --tier --by --fields --top --json --help' ;;
     check) options='--explain --tier --markdown --json --help' ;;
-    show | repair) options='--store --timeout --json --help' ;;
+    show) options='--store --key-prefix --limits --timeout --json --help' ;;
+    repair) options='--store --timeout --json --help' ;;
     *) return ;;
     esac
     # A ':' or '=' is a word of its own to bash, so an address or MAX behind one is left to the user.
@@ -46,7 +47,7 @@ _spile() {
         compopt -o filenames
         return
         ;;
-    --limit | --cost | --timeout | --top | --explain | --route | --tier) return ;;
+    --key-prefix | --limit | --cost | --timeout | --top | --explain | --route | --tier) return ;;
     esac
     if [[ $current == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")

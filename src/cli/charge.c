@@ -19,7 +19,8 @@ static int settle(const cli_options *options, spile_verb verb) {
   if (options->given & OPTION_LIMITS)
     return file_ask(options, verb);
   spile_limiter *limiter;
-  status = store_open(&limiter, options->store, &(store_settings){.timeout_ms = options->timeout_ms});
+  status = store_open(&limiter, options->store,
+                      &(store_settings){.timeout_ms = options->timeout_ms, .key_prefix = options->key_prefix});
   if (status != EXIT_ALLOWED)
     return status;
 

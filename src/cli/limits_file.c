@@ -88,6 +88,10 @@ int limits_file_load(spile_limits **out, const cli_options *options) {
   return EXIT_ALLOWED;
 }
 
+const char *key_prefix_find(const cli_options *options, const spile_limits *limits) {
+  return options->key_prefix != NULL ? options->key_prefix : spile_limits_key_prefix(limits);
+}
+
 const char *secret_file_find(void) {
   const char *path = getenv("SPILE_SECRET_FILE");
   return path != NULL && path[0] != '\0' ? path : NULL;

@@ -28,6 +28,9 @@ int limits_options_check(const cli_options *options, const char *verb, bool rout
  */
 int limits_file_load(spile_limits **out, const cli_options *options);
 
+/* What keys begin with: --key-prefix, else what the file says; NULL: neither. */
+const char *key_prefix_find(const cli_options *options, const spile_limits *limits);
+
 /* The file that SPILE_SECRET_FILE names, or NULL. */
 const char *secret_file_find(void);
 

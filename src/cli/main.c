@@ -15,6 +15,9 @@
 #define STORE_HELP                                                                                           \
   "  --store URI     memory:, lmdb:PATH, redis://HOST or redis+unix:///PATH; else $SPILE_STORE, else LMDB\n" \
   "                  under $XDG_STATE_HOME/spile or ~/.local/state/spile\n"
+#define PREFIX_HELP                                                                                           \
+  "  --key-prefix P  the servers' options.key_prefix: what keys begin with, 1 to 64 of A-Z a-z 0-9 - . _ ~\n" \
+  "                  (default what the limits file says, else rl)\n"
 #define LIMIT_HELP                                                                                                 \
   "  --limit TEXT    such as 10/s, 1/s,capacity=60 or 1000/d,name=day; several are decided all or nothing; also\n" \
   "                  leaky_bucket, fixed_window, sliding_window or sliding_log in place of token_bucket,\n"        \
@@ -43,6 +46,7 @@
   "\nExits 0 when it is done, 2 on a wrong command line, 3 when the store fails; it may have been done then.\n"
 
 #define OPTIONS_FILE (OPTION_LIMITS | OPTION_ROUTE | OPTION_TIER)
+#define OPTIONS_STORE (OPTION_STORE | OPTION_KEY_PREFIX | OPTION_TIMEOUT)
 
 static const struct {
   const char *name;
@@ -51,35 +55,33 @@ static const struct {
   const char *help;
 } verbs[] = {
     {"take", take_run,
-     OPTION_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_COST | OPTION_WAIT | OPTION_TIMEOUT | OPTION_ON_ERROR |
-         OPTION_JSON,
+     OPTIONS_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_COST | OPTION_WAIT | OPTION_ON_ERROR | OPTION_JSON,
      "usage: spile take KEY --limit TEXT... [option...]\n"
      "       spile take KEY --limits FILE --route ROUTE [option...]\n"
-     "Takes tokens of KEY's bucket if they are there.\n\n" STORE_HELP LIMIT_HELP FILE_HELP COST_HELP
+     "Takes tokens of KEY's bucket if they are there.\n\n" STORE_HELP PREFIX_HELP LIMIT_HELP FILE_HELP COST_HELP
      "  --wait[=MAX]    wait until the tokens are there, at most MAX (500ms, 2s, 1m); more is a denial at "
      "once\n" TIMEOUT_HELP ON_ERROR_HELP JSON_HELP ANSWER_HELP},
-    {"peek", peek_run,
-     OPTION_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_COST | OPTION_TIMEOUT | OPTION_ON_ERROR | OPTION_JSON,
+    {"peek", peek_run, OPTIONS_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_COST | OPTION_ON_ERROR | OPTION_JSON,
      "usage: spile peek KEY --limit TEXT... [option...]\n"
      "       spile peek KEY --limits FILE --route ROUTE [option...]\n"
-     "Says what a take would find, and changes nothing.\n\n" STORE_HELP LIMIT_HELP FILE_HELP COST_HELP TIMEOUT_HELP
-         ON_ERROR_HELP JSON_HELP ANSWER_HELP},
-    {"charge", charge_run, OPTION_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_COST | OPTION_TIMEOUT | OPTION_JSON,
+     "Says what a take would find, and changes nothing.\n\n" STORE_HELP PREFIX_HELP LIMIT_HELP FILE_HELP COST_HELP
+         TIMEOUT_HELP ON_ERROR_HELP JSON_HELP ANSWER_HELP},
+    {"charge", charge_run, OPTIONS_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_COST | OPTION_JSON,
      "usage: spile charge KEY --limit TEXT... [option...]\n"
      "       spile charge KEY --limits FILE --route ROUTE [option...]\n"
      "Charges KEY's bucket whether it has the tokens or not, as far as the limit's debt goes (none unless it says\n"
-     "debt=TOKENS), and tells what could not be charged.\n\n" STORE_HELP LIMIT_HELP FILE_HELP SETTLE_COST_HELP
-         TIMEOUT_HELP JSON_HELP SETTLE_HELP},
-    {"refund", refund_run, OPTION_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_COST | OPTION_TIMEOUT | OPTION_JSON,
+     "debt=TOKENS), and tells what could not be charged.\n\n" STORE_HELP PREFIX_HELP LIMIT_HELP FILE_HELP
+         SETTLE_COST_HELP TIMEOUT_HELP JSON_HELP SETTLE_HELP},
+    {"refund", refund_run, OPTIONS_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_COST | OPTION_JSON,
      "usage: spile refund KEY --limit TEXT... [option...]\n"
      "       spile refund KEY --limits FILE --route ROUTE [option...]\n"
      "Gives tokens back to KEY's bucket, up to its capacity; of a window what the window of now has "
-     "counted.\n\n" STORE_HELP LIMIT_HELP FILE_HELP SETTLE_COST_HELP TIMEOUT_HELP JSON_HELP SETTLE_HELP},
-    {"clear", clear_run, OPTION_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_TIMEOUT | OPTION_JSON | OPTION_SIMULATED,
+     "counted.\n\n" STORE_HELP PREFIX_HELP LIMIT_HELP FILE_HELP SETTLE_COST_HELP TIMEOUT_HELP JSON_HELP SETTLE_HELP},
+    {"clear", clear_run, OPTIONS_STORE | OPTION_LIMIT | OPTIONS_FILE | OPTION_JSON | OPTION_SIMULATED,
      "usage: spile clear KEY --limit TEXT... [option...]\n"
      "       spile clear KEY --limits FILE --route ROUTE [option...]\n"
      "       spile clear --simulated [--store URI]\n"
-     "Forgets KEY's bucket under each limit: it is full again.\n\n" STORE_HELP LIMIT_HELP FILE_HELP
+     "Forgets KEY's bucket under each limit: it is full again.\n\n" STORE_HELP PREFIX_HELP LIMIT_HELP FILE_HELP
      "  --simulated     instead: remove what killed runs of simulate have left in the store\n" TIMEOUT_HELP JSON_HELP},
     {"simulate", simulate_run, OPTION_STORE | OPTION_LIMIT | OPTION_COST | OPTION_TIMEOUT,
      "usage: spile simulate --limit TEXT... [option...] [TRACE.csv]\n"
@@ -109,9 +111,10 @@ static const struct {
      "  --markdown      a table to publish\n"
      "  --json          one JSON object a line: faults, then entries\n"
      "\nExits 0 when the file can be loaded, warnings or not, 2 when it has errors.\n"},
-    {"show", show_run, OPTION_STORE | OPTION_TIMEOUT | OPTION_JSON,
-     "usage: spile show [--store URI] [KEY]\n"
-     "Lists what is stored: key, limit, its numbers, what is left.\n\n" STORE_HELP TIMEOUT_HELP JSON_HELP},
+    {"show", show_run, OPTIONS_STORE | OPTION_LIMITS | OPTION_JSON,
+     "usage: spile show [--store URI] [--limits FILE | --key-prefix P] [KEY]\n"
+     "Lists what is stored: key, limit, its numbers, what is left.\n\n" STORE_HELP PREFIX_HELP
+     "  --limits FILE   what is stored under the key_prefix of this limits file\n" TIMEOUT_HELP JSON_HELP},
     {"repair", repair_run, OPTION_STORE | OPTION_TIMEOUT | OPTION_JSON,
      "usage: spile repair [--store lmdb:PATH]\n"
      "Moves a damaged LMDB file aside, never over another, so that an empty one begins; leaves a sound one alone.\n"

@@ -8,6 +8,7 @@
 
 #include "cli/output.h"
 #include "core/nearest.h"
+#include "limiter/limiter.h"
 
 enum { TIMEOUT_DEFAULT_MS = 1000, TIMEOUT_MAX_MS = 3600000, TOP_DEFAULT = 10, TOP_MAX = 1000 };
 
@@ -26,7 +27,7 @@ static const struct {
     {"fields", OPTION_FIELDS, VALUE_NEEDED},     {"top", OPTION_TOP, VALUE_NEEDED},
     {"explain", OPTION_EXPLAIN, VALUE_NEEDED},   {"tier", OPTION_TIER, VALUE_NEEDED},
     {"markdown", OPTION_MARKDOWN, VALUE_NONE},   {"limits", OPTION_LIMITS, VALUE_NEEDED},
-    {"route", OPTION_ROUTE, VALUE_NEEDED},
+    {"route", OPTION_ROUTE, VALUE_NEEDED},       {"key-prefix", OPTION_KEY_PREFIX, VALUE_NEEDED},
 };
 
 enum { OPTION_COUNT = sizeof(option_table) / sizeof(option_table[0]) };
@@ -164,6 +165,12 @@ static int option_take(cli_options *out, cli_option option, const char *value) {
     return EXIT_ALLOWED;
   case OPTION_ROUTE:
     out->route = value;
+    return EXIT_ALLOWED;
+  case OPTION_KEY_PREFIX:
+    if (!spile__key_prefix_valid(value, strlen(value)))
+      return message(EXIT_USAGE, "--key-prefix is none that keys can have; write " SPILE__KEY_PREFIX_FORM ", such as "
+                                 "--key-prefix shop");
+    out->key_prefix = value;
     return EXIT_ALLOWED;
   case OPTION_JSON:
   case OPTION_MARKDOWN:

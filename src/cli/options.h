@@ -28,6 +28,7 @@ typedef enum cli_option {
   OPTION_MARKDOWN = 1 << 14,
   OPTION_LIMITS = 1 << 15,
   OPTION_ROUTE = 1 << 16,
+  OPTION_KEY_PREFIX = 1 << 17,
 } cli_option;
 
 typedef struct cli_options {
@@ -45,8 +46,9 @@ typedef struct cli_options {
   const char *explain; /* a route */
   const char *tier;
   const char *limits_file;
-  const char *route; /* of the request */
-  char **arguments;  /* what is not an option */
+  const char *route;      /* of the request */
+  const char *key_prefix; /* NULL: not given */
+  char **arguments;       /* what is not an option */
   size_t argument_count;
 } cli_options;
 

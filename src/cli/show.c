@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "cli/limits_file.h"
 #include "cli/output.h"
 #include "cli/store.h"
 #include "cli/verbs.h"
@@ -101,6 +102,21 @@ static bool show_visit(void *user, const spile_stored *stored) {
   return !output_failed();
 }
 
+/* Opens the store under the prefix that the command line or its limits file gives. @return as store_open */
+static int show_open(spile_limiter **out, const cli_options *options) {
+  store_settings settings = {.timeout_ms = options->timeout_ms, .key_prefix = options->key_prefix};
+  if (!(options->given & OPTION_LIMITS))
+    return store_open(out, options->store, &settings);
+  spile_limits *limits;
+  int status = limits_file_load(&limits, options);
+  if (status != EXIT_ALLOWED)
+    return status;
+  settings.key_prefix = key_prefix_find(options, limits);
+  status = store_open(out, options->store, &settings);
+  spile_limits_unref(limits);
+  return status;
+}
+
 int show_run(const cli_options *options) {
   if (options->argument_count > 1)
     return message(EXIT_USAGE, "show takes one KEY at most; see spile show --help");
@@ -112,7 +128,7 @@ int show_run(const cli_options *options) {
       return message(EXIT_USAGE, "KEY has %zu bytes; it must have 1 to %d", walk.key_len, SPILE_KEY_LEN_MAX);
   }
   spile_limiter *limiter;
-  int status = store_open(&limiter, options->store, &(store_settings){.timeout_ms = options->timeout_ms});
+  int status = show_open(&limiter, options);
   if (status != EXIT_ALLOWED)
     return status;
   spile_error error = {0};

@@ -48,7 +48,9 @@ static int ask(const cli_options *options, bool peek) {
     return file_ask(options, peek ? SPILE_VERB_PEEK : SPILE_VERB_TAKE);
   spile_limiter *limiter;
   status = store_open(&limiter, options->store,
-                      &(store_settings){.timeout_ms = options->timeout_ms, .on_store_error = options->on_store_error});
+                      &(store_settings){.timeout_ms = options->timeout_ms,
+                                        .on_store_error = options->on_store_error,
+                                        .key_prefix = options->key_prefix});
   if (status != EXIT_ALLOWED)
     return status;
 
@@ -98,9 +100,10 @@ void cleared_print(const cli_options *options) {
 }
 
 static int clear_simulated(const cli_options *options) {
-  if (options->argument_count > 0 || (options->given & (OPTION_LIMIT | OPTION_LIMITS | OPTION_ROUTE | OPTION_TIER)))
-    return message(EXIT_USAGE, "clear --simulated takes neither KEY nor limits: it removes every simulated bucket of "
-                               "the store");
+  if (options->argument_count > 0 ||
+      (options->given & (OPTION_LIMIT | OPTION_LIMITS | OPTION_ROUTE | OPTION_TIER | OPTION_KEY_PREFIX)))
+    return message(EXIT_USAGE, "clear --simulated takes neither KEY nor limits nor --key-prefix: it removes every "
+                               "simulated bucket of the store");
   spile_limiter *limiter;
   int status = store_open(&limiter, options->store, &(store_settings){.timeout_ms = options->timeout_ms});
   if (status != EXIT_ALLOWED)
@@ -123,7 +126,8 @@ int clear_run(const cli_options *options) {
   if (options->given & OPTION_LIMITS)
     return file_clear(options);
   spile_limiter *limiter;
-  status = store_open(&limiter, options->store, &(store_settings){.timeout_ms = options->timeout_ms});
+  status = store_open(&limiter, options->store,
+                      &(store_settings){.timeout_ms = options->timeout_ms, .key_prefix = options->key_prefix});
   if (status != EXIT_ALLOWED)
     return status;
   const char *key = options->arguments[0];

@@ -45,7 +45,7 @@ static int question_open(file_question *q, const cli_options *options) {
   return store_open(&q->limiter, options->store,
                     &(store_settings){.timeout_ms = options->timeout_ms,
                                       .on_store_error = options->on_store_error,
-                                      .key_prefix = spile_limits_key_prefix(q->limits),
+                                      .key_prefix = key_prefix_find(options, q->limits),
                                       .secret_file = secret_file_find()});
 }
 
