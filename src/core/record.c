@@ -44,10 +44,10 @@ static int64_t get64(const unsigned char *at) {
 static uint32_t record_checksum(const unsigned char *record, size_t len, const void *key, size_t key_len) {
   static const uint64_t no_secret[2] = {0, 0};
   const uint64_t seed[2] = {spile__siphash64(no_secret, key, key_len), RECORD_VERSION};
-  unsigned char body[SPILE__RECORD_LEN_MAX];
-  memcpy(body, record, len);
-  memset(body + 4, 0, 4);
-  return (uint32_t)spile__siphash64(seed, body, len);
+  /* Of the whole record with zeros where the checksum stands, which is the upper half of the first eight bytes. */
+  uint64_t first =
+      (uint64_t)record[0] | (uint64_t)record[1] << 8 | (uint64_t)record[2] << 16 | (uint64_t)record[3] << 24;
+  return (uint32_t)spile__siphash64_pair(seed, first, record + 8, len - 8);
 }
 
 size_t spile__record_encode(unsigned char *out, spile_algorithm algorithm, const spile__state *state, const void *key,

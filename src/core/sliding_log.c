@@ -18,6 +18,8 @@
  *
  * lua/take.lua makes the same decision with the same names; a change here is a change there.
  */
+#include <string.h>
+
 #include "core/limit.h"
 #include "core/text.h"
 #include "core/window.h"
@@ -78,21 +80,23 @@ static void view_add(int64_t *entries, size_t *n, int64_t at_ms, int64_t tokens)
  * so that the order stays.
  */
 static SPILE__OUT_OF_LINE void view_cut(log_view *view, int64_t now_ms, int64_t *room) {
-  size_t n = 0;
-  size_t i = 0;
-  for (; i < view->n && entry_at_ms(view->entries[i]) <= now_ms; i++)
-    room[n++] = view->entries[i];
-  size_t ahead = i;
-  while (i < view->n && entry_at_ms(view->entries[i]) <= now_ms + SPILE__TOLERANCE_MS)
-    i++;
-  size_t kept = i;
+  size_t ahead = 0;
+  while (ahead < view->n && entry_at_ms(view->entries[ahead]) <= now_ms)
+    ahead++;
+  size_t kept = ahead;
+  while (kept < view->n && entry_at_ms(view->entries[kept]) <= now_ms + SPILE__TOLERANCE_MS)
+    kept++;
   int64_t tokens = 0;
-  for (; i < view->n; i++)
+  for (size_t i = kept; i < view->n; i++)
     tokens += entry_tokens(view->entries[i]);
+  /* Those of now go to an entry that is there, or move the kept ones by one. */
+  bool joins = ahead > 0 && entry_at_ms(view->entries[ahead - 1]) == now_ms;
+  size_t to = ahead + (joins || tokens == 0 ? 0 : 1);
+  memmove(room + to, view->entries + ahead, (kept - ahead) * sizeof(*room));
+  memmove(room, view->entries, ahead * sizeof(*room));
+  size_t n = ahead;
   view_add(room, &n, now_ms, tokens);
-  for (i = ahead; i < kept; i++)
-    room[n++] = view->entries[i];
-  *view = (log_view){.entries = room, .n = n, .moved = true};
+  *view = (log_view){.entries = room, .n = to + (kept - ahead), .moved = true};
 }
 
 /* Leaves out the entries that do not count in a window of this length. */
@@ -128,7 +132,7 @@ static SPILE__OUT_OF_LINE void view_clamp(log_view *view, int64_t capacity, int6
 
 /*
  * What counts of a state at now_ms under `shape`. A log of which nothing counts is an absent one under every shape.
- * @param room  for SPILE__LOG_MAX entries, used where the state's own do not do
+ * @param room  for SPILE__LOG_MAX entries, used where the state's own do not do; may be the state's own
  */
 static log_view view_make(const spile_shape *shape, const spile__state *state, int64_t now_ms, int64_t *room) {
   log_view view = {0};
@@ -227,8 +231,7 @@ static void entries_remove(int64_t *entries, size_t *n, int64_t tokens) {
 
 static bool log_state(const spile_shape *shape, const spile_reading *reading, int64_t now_ms, const spile__state *old,
                       spile__state *out) {
-  int64_t room[SPILE__LOG_MAX];
-  log_view view = view_make(shape, old, now_ms, room);
+  log_view view = view_make(shape, old, now_ms, out->log);
   int64_t charged = reading->values[USED] - view_used(&view);
   /* Forwards, since the entries may stand further back in `out` itself. */
   for (size_t i = 0; i < view.n; i++)
