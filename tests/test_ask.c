@@ -5,8 +5,10 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <pthread.h>
+#include <spile/metrics.h>
 #include <spile/testing.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,10 +26,41 @@ typedef struct asking {
   spile_ruling ruling;
 } asking;
 
+/* Memory that the limiter asks for, and whether it gets it. */
+static struct {
+  size_t asked;
+  size_t held;
+  bool refused;
+} memory;
+
+static void *memory_give(void *user, void *block, size_t size) {
+  (void)user;
+  memory.asked += size > 0;
+  if (size > 0 && memory.refused)
+    return NULL;
+  memory.held += (size > 0 && block == NULL) ? 1 : 0;
+  memory.held -= (size == 0 && block != NULL) ? 1 : 0;
+  if (size > 0)
+    return realloc(block, size);
+  free(block);
+  return NULL;
+}
+
+static size_t denied_events;
+static uint64_t denied_subject;
+
+static void denied_seen(void *user, const spile_event *event) {
+  (void)user;
+  denied_events++;
+  denied_subject = event->subject_hash;
+}
+
 static void asking_start(asking *a, spile_route_word word, const rig_limit *limits, size_t n) {
   spile_options options = SPILE_OPTIONS_INIT;
   options.breaker_failures = SPILE_BREAKER_OFF;
   options.metrics = SPILE_METRICS_COUNTS;
+  options.allocate = memory_give;
+  options.on_denied = denied_seen;
   a->store = spile_scripted_store_new();
   cr_assert(a->store != NULL);
   cr_assert(eq(int, spile_open_store(&a->limiter, spile_scripted_store_base(a->store), &options, NULL), SPILE_OK));
@@ -421,7 +454,7 @@ static const char *long_header(void *user, const char *name) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define STACK_KIB 1024 /* instrumented frames are larger */
 #else
-#define STACK_KIB 128
+#define STACK_KIB 48
 #endif
 
 static void *take_in_thread(void *user) {
@@ -459,6 +492,155 @@ Test(ask, carries_the_longest_keys_of_all_limits_on_the_stack_it_promises) {
     cr_assert(eq(int, call->items[i].key[7], 'a' + i));
   }
   cr_assert(eq(sz, spile_scripted_store_calls(a.store), (size_t)1));
+  asking_finish(&a);
+}
+
+/* ---- Long keys ---- */
+
+/* The last character of both names the header, so that long keys differ in what is cut off first. */
+static const rig_limit long_limits[] = {{"5/s,name=a,on_store_error=open", .chain = "header:a"},
+                                        {"5/s,name=b,on_store_error=open", .chain = "tenant"},
+                                        {"5/s,name=c", .chain = "header:c", .shadow = true}};
+
+static bool row_named(void *user, const spile_metrics *row) {
+  spile_metrics *wanted = user;
+  if (strcmp(row->limit, wanted->limit) != 0)
+    return true;
+  *wanted = *row;
+  return false;
+}
+
+static spile_metrics metrics_of(const asking *a, const char *limit) {
+  spile_metrics row = {.limit = limit};
+  cr_assert(eq(int, spile_metrics_each(a->limiter, row_named, &row), SPILE_OK));
+  return row;
+}
+
+Test(ask, takes_memory_for_long_keys_alone_and_gives_it_back) {
+  asking a;
+  asking_start(&a, SPILE_ROUTE_LIMITED, long_limits, 3);
+  a.caller.header = long_header;
+  static char tenant[1016 + 1]; /* "tenant=" and this are 1,023 bytes, so the header's key does not fit beside it */
+  memset(tenant, 't', 1016);
+  a.caller.tenant = tenant;
+  cr_assert(eq(int, asking_take(&a, SPILE_ROUTE_COST), SPILE_ALLOWED));
+  size_t asked = memory.asked;
+  size_t held = memory.held;
+  cr_assert(eq(int, asking_take(&a, SPILE_ROUTE_COST), SPILE_ALLOWED));
+  /* Once for those in force and once for the shadow limit. */
+  cr_assert(eq(sz, memory.asked, asked + 2));
+  cr_assert(eq(sz, memory.held, held));
+  const spile_scripted_call *call = spile_scripted_store_call(a.store, 2);
+  cr_assert(eq(sz, call->n, (size_t)2));
+  cr_assert(eq(sz, call->items[0].key_len, (size_t)4009));
+  cr_assert(eq(int, call->items[0].key[4008], 'a'));
+  cr_assert(eq(sz, call->items[1].key_len, (size_t)1023));
+  call = spile_scripted_store_call(a.store, 3);
+  cr_assert(eq(sz, call->items[0].key_len, (size_t)4009));
+  cr_assert(eq(int, call->items[0].key[4008], 'c'));
+  asking_finish(&a);
+}
+
+Test(ask, takes_no_memory_for_keys_of_1024_bytes_together) {
+  static const rig_limit limits[] = {{"5/s,name=a", .chain = "user"}, {"5/s,name=b", .chain = "tenant"}};
+  asking a;
+  asking_start(&a, SPILE_ROUTE_LIMITED, limits, 2);
+  static char user[502 + 2];
+  static char tenant[510 + 1];
+  memset(user, 'u', 502);   /* "user=": 507 */
+  memset(tenant, 't', 510); /* "tenant=": 517 */
+  a.caller.user = user;
+  a.caller.tenant = tenant;
+  cr_assert(eq(int, asking_take(&a, SPILE_ROUTE_COST), SPILE_ALLOWED));
+  size_t asked = memory.asked;
+  cr_assert(eq(int, asking_take(&a, SPILE_ROUTE_COST), SPILE_ALLOWED));
+  cr_assert(eq(sz, memory.asked, asked));
+  user[502] = 'u';
+  cr_assert(eq(int, asking_take(&a, SPILE_ROUTE_COST), SPILE_ALLOWED));
+  cr_assert(eq(sz, memory.asked, asked + 1));
+  asking_finish(&a);
+}
+
+Test(ask, lets_the_policies_decide_when_there_is_no_memory_for_the_keys) {
+  static const struct {
+    const char *limits[2];
+    int result;
+    int decided_by;
+    const char *name;
+  } rows[] = {
+      {{"5/s,name=a,on_store_error=open", "5/s,name=b,on_store_error=open"}, SPILE_ALLOWED, SPILE_BY_POLICY, "a"},
+      {{"5/s,name=a,on_store_error=open", "5/s,name=b,on_store_error=closed"}, SPILE_DENIED, SPILE_BY_POLICY, "b"},
+      {{"5/s,name=a,on_store_error=fail", "5/s,name=b,on_store_error=closed"}, SPILE_ENOMEM, SPILE_BY_NOBODY, "a"},
+  };
+  for (size_t i = 0; i < COUNT(rows); i++) {
+    const rig_limit limits[] = {{rows[i].limits[0], .chain = "header:a"},
+                                {rows[i].limits[1], .chain = "tenant"},
+                                {"5/s,name=c", .chain = "header:c", .shadow = true}};
+    asking a;
+    asking_start(&a, SPILE_ROUTE_LIMITED, limits, 3);
+    a.caller.header = long_header;
+    (void)metrics_of(&a, "a");
+    denied_events = 0;
+    denied_subject = 1;
+    /* The rows of the metrics are made while there is memory. */
+    cr_assert(eq(int, asking_take(&a, SPILE_ROUTE_COST), SPILE_ALLOWED));
+    memory.refused = true;
+    int result = asking_take(&a, SPILE_ROUTE_COST);
+    memory.refused = false;
+    cr_assert(eq(int, result, rows[i].result));
+    cr_assert(eq(int, a.ruling.decision.decided_by, rows[i].decided_by));
+    cr_assert(eq(int, a.ruling.decision.store_error, SPILE_REASON_MEMORY));
+    cr_assert(eq(str, (char *)(uintptr_t)a.ruling.decision.name, (char *)(uintptr_t)rows[i].name));
+    cr_assert(eq(str, a.ruling.decision.detail, "out of memory for the keys of a request"));
+    cr_assert(eq(sz, a.ruling.n, (size_t)2));
+    cr_assert(eq(sz, a.ruling.n_shadow, (size_t)0));
+    /* Two calls of the take before. */
+    cr_assert(eq(sz, spile_scripted_store_calls(a.store), (size_t)2));
+    spile_metrics row = metrics_of(&a, "a");
+    cr_assert(eq(u64, row.policy_open[SPILE_REASON_MEMORY] + row.unavailable[SPILE_REASON_MEMORY], 1));
+    spile_counters counters = SPILE_COUNTERS_INIT;
+    cr_assert(eq(int, spile_count(a.limiter, &counters), SPILE_OK));
+    cr_assert(eq(u64, counters.store_errors[SPILE_REASON_MEMORY], 1));
+    cr_assert(eq(sz, denied_events, (size_t)(result == SPILE_DENIED)));
+    /* Nobody's key was hashed. */
+    cr_assert(eq(u64, denied_subject, result == SPILE_DENIED ? 0 : 1));
+    asking_finish(&a);
+  }
+}
+
+Test(ask, says_never_and_settles_nothing_without_memory_for_the_keys) {
+  asking a;
+  asking_start(&a, SPILE_ROUTE_LIMITED, long_limits, 3);
+  a.caller.header = long_header;
+  memory.refused = true;
+  cr_assert(eq(int, asking_take(&a, 6), SPILE_NEVER));
+  cr_assert(eq(int,
+               spile__limits_ask(a.limiter, &a.route->route, &a.caller, 1, SPILE_VERB_CHARGE, SPILE__NO_SUBJECT_FAILS,
+                                 &a.ruling),
+               SPILE_ENOMEM));
+  memory.refused = false;
+  cr_assert(eq(int, a.ruling.decision.store_error, SPILE_REASON_MEMORY));
+  cr_assert(eq(sz, spile_scripted_store_calls(a.store), (size_t)0));
+  spile_counters counters = SPILE_COUNTERS_INIT;
+  cr_assert(eq(int, spile_count(a.limiter, &counters), SPILE_OK));
+  cr_assert(eq(u64, counters.unsettled, 1));
+  asking_finish(&a);
+}
+
+Test(ask, counts_a_shadow_limit_as_failed_without_memory_for_its_key) {
+  static const rig_limit limits[] = {{"5/s,name=b", .chain = "tenant"},
+                                     {"5/s,name=c", .chain = "header:c", .shadow = true}};
+  asking a;
+  asking_start(&a, SPILE_ROUTE_LIMITED, limits, 2);
+  a.caller.header = long_header;
+  cr_assert(eq(int, asking_take(&a, SPILE_ROUTE_COST), SPILE_ALLOWED));
+  memory.refused = true;
+  cr_assert(eq(int, asking_take(&a, SPILE_ROUTE_COST), SPILE_ALLOWED));
+  memory.refused = false;
+  cr_assert(eq(int, a.ruling.decision.decided_by, SPILE_BY_STORE));
+  spile_metrics row = metrics_of(&a, "c");
+  cr_assert(eq(u64, row.shadow_allowed, 1));
+  cr_assert(eq(u64, row.shadow_failed, 1));
   asking_finish(&a);
 }
 

@@ -378,7 +378,7 @@ Test(http_check, answers_for_a_forked_child) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define STACK_KIB 1024 /* instrumented frames are larger */
 #else
-#define STACK_KIB 160
+#define STACK_KIB 48
 #endif
 
 static void *check_in_thread(void *user) {

@@ -186,8 +186,9 @@ typedef struct spile_http_response {
  * as from spile_limits_take; SPILE_ECONFIG also where no limits are in force; SPILE_EINVAL, an argument is NULL or not
  * started by its INIT
  *
- * May block as spile_limits_take. Allocates nothing; needs less than 160 KiB of stack. Holds the limits during the call
- * alone. Thread-safety: safe.
+ * May block as spile_limits_take. Allocates, as that does, only for keys that are longer than 1,024 bytes together;
+ * needs less than 48 KiB of stack, besides what hooks, the log and request->header need. Holds the limits during the
+ * call alone. Thread-safety: safe.
  */
 int spile_http_check(spile_limiter *limiter, const spile_http_request *request,
                      spile_http_response *response) SPILE_MUST_USE;

@@ -176,8 +176,10 @@ typedef struct spile_ruling {
  *         asked; the decision names the limit, the strictest by on_store_error when there are several); SPILE_ECONFIG,
  * a subject must be hashed and options.secret_file is not set
  *
- * May block for the store's timeout, and again for each shadow limit. Allocates nothing; needs less than 128 KiB of
- * stack. Thread-safety: safe.
+ * May block for the store's timeout, and again for each shadow limit. Allocates only where the keys of the request are
+ * longer than 1,024 bytes together, or that of a shadow limit is (options.allocate); without that memory the limits
+ * decide as of a store that does not answer, with SPILE_REASON_MEMORY, and a limit that fails is SPILE_ENOMEM. Needs
+ * less than 48 KiB of stack, besides what hooks, the log and caller->header need. Thread-safety: safe.
  */
 int spile_limits_take(spile_limiter *limiter, const spile_limits *limits, const char *method, const char *path,
                       const spile_caller *caller, int64_t cost, spile_ruling *ruling) SPILE_MUST_USE;

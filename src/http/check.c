@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "core/checked.h"
 #include "core/decide.h"
 #include "core/text.h"
 #include "http/http.h"
@@ -24,8 +25,9 @@ static const char *first_line_get(void *user, const char *name) {
   return lines->header(lines->user, name, 0);
 }
 
-/* Answers for a request that could not be asked about. */
-static int check_refuse(const spile_http_settings *settings, spile_http_response *response, int code, const char *why) {
+/* Answers for a request that could not be asked about. A ruling is large, and there is one at a time. */
+SPILE__OUT_OF_LINE static int check_refuse(const spile_http_settings *settings, spile_http_response *response, int code,
+                                           const char *why) {
   spile_ruling ruling;
   spile_error error = {0};
   ruling.route = NULL;
@@ -41,8 +43,8 @@ static int64_t limiter_epoch_ms(const spile_limiter *limiter) {
   return limiter->now_ms != NULL ? limiter->now_ms(limiter->clock) : limiter->env.realtime_ms(limiter->env.user);
 }
 
-static int check_under(spile_limiter *limiter, const spile_limits *limits, const spile_http_request *request,
-                       spile_http_response *response) {
+SPILE__OUT_OF_LINE static int check_under(spile_limiter *limiter, const spile_limits *limits,
+                                          const spile_http_request *request, spile_http_response *response) {
   first_line lines = {.header = request->header, .user = request->header_user};
   spile_caller caller = SPILE_CALLER_INIT;
   caller.tenant = request->tenant;

@@ -187,8 +187,8 @@ static int decide_by_full(const spile_item *item, size_t index, const spile_erro
 
 /* A call about some of the items; its item i is items[where[i]]. */
 typedef struct full_rest {
-  spile_item items[SPILE_REQUESTS_MAX];
-  size_t where[SPILE_REQUESTS_MAX];
+  spile_item *items;
+  uint8_t where[SPILE_REQUESTS_MAX];
 } full_rest;
 
 _Static_assert(SPILE_REQUESTS_MAX <= 64, "a set of items is the bits of a uint64_t");
@@ -201,7 +201,7 @@ static bool rest_make(full_rest *rest, spile_call *call, const spile_item *items
     if ((out >> i & 1) != 0)
       continue;
     rest->items[call->n] = items[i];
-    rest->where[call->n++] = i;
+    rest->where[call->n++] = (uint8_t)i;
   }
   call->error->code = 0;
   return call->n > 0;
@@ -229,23 +229,28 @@ static size_t strictest_full(const spile_item *items, size_t n, uint64_t full) {
   return strictest;
 }
 
-/* Writes what each item's own limit says: those without room by on_full, the others by the store, of which `result`
- * came. */
+/*
+ * Writes what each item's own limit says: those without room by on_full, the others by the store, of which `result`
+ * came. No item of the rest stood before its place in it, so they go to their own places from the end backwards.
+ */
 static void full_tell_each(const spile_limiter *limiter, const full_rest *rest, const spile_call *call, int result,
                            const spile_item *items, size_t n, const spile_error *why, spile_decision *each) {
-  spile_decision by_store[SPILE_REQUESTS_MAX];
   spile_decision unwanted;
-  for (size_t i = 0; i < n; i++)
-    (void)decide_by_full(&items[i], i, why, &each[i]);
+  uint64_t by_store = 0;
   if (result == SPILE_OK && call->n > 0)
-    (void)spile__decide_call(call, &unwanted, by_store);
-  for (size_t i = 0; i < call->n; i++) {
+    (void)spile__decide_call(call, &unwanted, each);
+  for (size_t i = call->n; i-- > 0;) {
     size_t at = rest->where[i];
+    by_store |= UINT64_C(1) << at;
     if (result == SPILE_OK)
-      each[at] = by_store[i];
+      each[at] = each[i];
     else
       (void)decide_by_policy(limiter, &items[at], at, call->error, &each[at]);
     each[at].index = (uint32_t)at;
+  }
+  for (size_t i = 0; i < n; i++) {
+    if ((by_store >> i & 1) == 0)
+      (void)decide_by_full(&items[i], i, why, &each[i]);
   }
 }
 
@@ -254,9 +259,10 @@ static void full_tell_each(const spile_limiter *limiter, const full_rest *rest, 
  * is asked again about the others; fail and closed end the take, with a peek at the others for whoever wants to know
  * what each says.
  */
-SPILE__OUT_OF_LINE static int limiter_decide_full(spile_limiter *limiter, spile_call *call, const spile_item *items,
-                                                  size_t n, spile_decision *decision, spile_decision *each) {
+static int decide_full_with(spile_limiter *limiter, spile_call *call, const spile_item *items, size_t n,
+                            spile_decision *decision, spile_decision *each, spile_item *room) {
   full_rest rest;
+  rest.items = room;
   uint64_t open = 0;
   uint64_t full =
       UINT64_C(1) << call->full_item | (n < 64 ? call->full_items & ((UINT64_C(1) << n) - 1) : call->full_items);
@@ -300,13 +306,34 @@ SPILE__OUT_OF_LINE static int limiter_decide_full(spile_limiter *limiter, spile_
   }
 }
 
+/* Few items do with a small stack. */
+#define FULL_FEW 16
+
+SPILE__OUT_OF_LINE static int decide_full_few(spile_limiter *limiter, spile_call *call, const spile_item *items,
+                                              size_t n, spile_decision *decision, spile_decision *each) {
+  spile_item room[FULL_FEW];
+  return decide_full_with(limiter, call, items, n, decision, each, room);
+}
+
+SPILE__OUT_OF_LINE static int decide_full_many(spile_limiter *limiter, spile_call *call, const spile_item *items,
+                                               size_t n, spile_decision *decision, spile_decision *each) {
+  spile_item room[SPILE_REQUESTS_MAX];
+  return decide_full_with(limiter, call, items, n, decision, each, room);
+}
+
+static int limiter_decide_full(spile_limiter *limiter, spile_call *call, const spile_item *items, size_t n,
+                               spile_decision *decision, spile_decision *each) {
+  return n <= FULL_FEW ? decide_full_few(limiter, call, items, n, decision, each)
+                       : decide_full_many(limiter, call, items, n, decision, each);
+}
+
 /* ---- When the store does not answer ---- */
 
 /*
  * Says in the log that the store failed, once a second for each reason; a line tells how many failures it stands for.
  * What a store says is one line without control characters and without secrets.
  */
-static void limiter_log_failure(spile_limiter *limiter, const spile_error *error) {
+SPILE__OUT_OF_LINE static void limiter_log_failure(spile_limiter *limiter, const spile_error *error) {
   limiter_logged *logged = &limiter->logged[error->reason];
   int64_t now_ms = limiter->env.monotonic_ms(limiter->env.user);
   int64_t next_ms = atomic_load_explicit(&logged->next_ms, memory_order_relaxed);
@@ -357,6 +384,13 @@ static int limiter_decide_failed(spile_limiter *limiter, int code, const spile_c
   int outcome = decide_by_policy(limiter, &items[index], index, error, decision);
   decision->granted = outcome == SPILE_ALLOWED ? call->most : 0;
   return outcome != 0 ? outcome : code;
+}
+
+int spile__limiter_decide_failed(spile_limiter *limiter, spile_verb verb, const spile_error *why,
+                                 const spile_item *items, size_t n, spile_decision *decision, spile_decision *each) {
+  spile_error error = *why;
+  const spile_call call = {.verb = verb, .n = n, .error = &error, .failed_item = SIZE_MAX};
+  return limiter_decide_failed(limiter, why->code, &call, items, n, decision, each);
 }
 
 /* The store cannot do it, as the caller can know beforehand: no policy, and nothing failed. */

@@ -98,7 +98,7 @@ static bool same_policy(const spile_spec *a, const spile_spec *b) {
  * @return NULL, or what is wrong, with `*code`
  */
 static const char *items_make(const spile_limiter *limiter, const spile_request *requests, size_t n, spile_item *items,
-                              size_t *item_count, size_t *item_of, int *code) {
+                              size_t *item_count, uint8_t *item_of, int *code) {
   *code = SPILE_EINVAL;
   if (requests == NULL || n < 1 || n > SPILE_REQUESTS_MAX)
     return "there must be 1 to 64 requests";
@@ -111,7 +111,7 @@ static const char *items_make(const spile_limiter *limiter, const spile_request 
     size_t j = 0;
     while (j < count && !same_bucket(&items[j], request))
       j++;
-    item_of[i] = j;
+    item_of[i] = (uint8_t)j;
     if (j == count) {
       items[count++] = (spile_item){
           .key = request->key, .key_len = request->key_len, .spec = &request->limit->spec, .cost = request->cost};
@@ -129,14 +129,18 @@ static const char *items_make(const spile_limiter *limiter, const spile_request 
   return NULL;
 }
 
-/* Requests made into the items of one call. */
+/* So many requests and their decisions lie on the stack at once where there are no more; a limits file has no more for
+ * one request. */
+#define ASKING_FEW 16
+
+/* Requests made into the items of one call. Both arrays are the caller's and have room for n. */
 typedef struct asking {
   size_t n;
   size_t item_count;
   int64_t most; /* of a take up to; else 0 */
-  spile_item items[SPILE_REQUESTS_MAX];
-  size_t item_of[SPILE_REQUESTS_MAX]; /* which item a request went into */
-  size_t deciding;                    /* the item that decided */
+  spile_item *items;
+  uint8_t *item_of; /* which item a request went into */
+  size_t deciding;  /* the item that decided */
 } asking;
 
 /* The first request of an item. */
@@ -149,10 +153,14 @@ static uint32_t asking_request(const asking *asked, size_t item) {
 
 /* Asks. @param of_items  out: what each item's limit says; NULL: nobody wants to know */
 static int asking_decide(spile_limiter *limiter, spile_verb verb, asking *asked, spile_decision *decision,
-                         spile_decision *of_items) {
+                         spile_decision *of_items, const spile__about *about) {
   for (size_t i = 0; i < asked->item_count && of_items != NULL; i++)
     spile__decision_clear(&of_items[i]);
-  int result = spile__limiter_decide(limiter, verb, asked->most, asked->items, asked->item_count, decision, of_items);
+  int result =
+      about != NULL && about->failure != NULL
+          ? spile__limiter_decide_failed(limiter, verb, about->failure, asked->items, asked->item_count, decision,
+                                         of_items)
+          : spile__limiter_decide(limiter, verb, asked->most, asked->items, asked->item_count, decision, of_items);
   asked->deciding = decision->index;
   decision->index = asking_request(asked, asked->deciding);
   return result;
@@ -168,17 +176,15 @@ static bool is_take(spile_verb verb) {
   return verb == SPILE_VERB_TAKE || verb == SPILE_VERB_TAKE_UP_TO;
 }
 
-/* Hands on what was decided for somebody who wants to know what each limit says: to the caller, to counters, to hooks.
+/*
+ * Hands on what was decided for somebody who wants to know what each limit says: to counters, to hooks, to the caller.
+ * @param each  has room for every request. In: of each item; out: of each request. No request went into an item that
+ *              comes after its own place, so from the end backwards none is written over before it is read.
  */
 static void asking_tell(spile_limiter *limiter, spile_verb verb, const asking *asked, int result,
-                        const spile_decision *decision, spile_decision *of_items, spile_decision *each,
-                        const spile__about *about) {
+                        const spile_decision *decision, spile_decision *each, const spile__about *about) {
   for (size_t i = 0; i < asked->item_count; i++)
-    of_items[i].index = asking_request(asked, i);
-  for (size_t i = 0; i < asked->n && each != NULL; i++) {
-    each[i] = of_items[asked->item_of[i]];
-    each[i].index = (uint32_t)i;
-  }
+    each[i].index = asking_request(asked, i);
   asking_count(limiter, verb, result, decision, about);
   if (is_take(verb) && limiter->watch != NULL)
     limiter_tell(limiter, &(spile__taken){.items = asked->items,
@@ -186,25 +192,44 @@ static void asking_tell(spile_limiter *limiter, spile_verb verb, const asking *a
                                           .result = result,
                                           .decision = decision,
                                           .deciding = asked->deciding,
-                                          .each = of_items,
+                                          .each = each,
                                           .about = about});
+  for (size_t i = asked->n; i-- > 0;) {
+    if (asked->item_of[i] != i)
+      each[i] = each[asked->item_of[i]];
+    each[i].index = (uint32_t)i;
+  }
 }
 
-SPILE__OUT_OF_LINE static int asking_decide_each(spile_limiter *limiter, spile_verb verb, asking *asked,
-                                                 spile_decision *decision, spile_decision *each,
-                                                 const spile__about *about) {
-  spile_decision of_items[SPILE_REQUESTS_MAX];
-  int result = asking_decide(limiter, verb, asked, decision, of_items);
-  asking_tell(limiter, verb, asked, result, decision, of_items, each, about);
+static int asking_decide_each(spile_limiter *limiter, spile_verb verb, asking *asked, spile_decision *decision,
+                              spile_decision *each, const spile__about *about) {
+  int result = asking_decide(limiter, verb, asked, decision, each, about);
+  asking_tell(limiter, verb, asked, result, decision, each, about);
   return result;
+}
+
+/* The same for somebody who does not want it in the end. */
+SPILE__OUT_OF_LINE static int asking_decide_few(spile_limiter *limiter, spile_verb verb, asking *asked,
+                                                spile_decision *decision, const spile__about *about) {
+  spile_decision each[ASKING_FEW];
+  return asking_decide_each(limiter, verb, asked, decision, each, about);
+}
+
+SPILE__OUT_OF_LINE static int asking_decide_many(spile_limiter *limiter, spile_verb verb, asking *asked,
+                                                 spile_decision *decision, const spile__about *about) {
+  spile_decision each[SPILE_REQUESTS_MAX];
+  return asking_decide_each(limiter, verb, asked, decision, each, about);
 }
 
 /* Decides, and tells as much of it as anybody wants to know. */
 static int asking_run(spile_limiter *limiter, spile_verb verb, asking *asked, spile_decision *decision,
                       spile_decision *each, const spile__about *about) {
-  if (each != NULL || limiter->watch != NULL)
+  if (each != NULL)
     return asking_decide_each(limiter, verb, asked, decision, each, about);
-  int result = asking_decide(limiter, verb, asked, decision, NULL);
+  if (limiter->watch != NULL)
+    return asked->n <= ASKING_FEW ? asking_decide_few(limiter, verb, asked, decision, about)
+                                  : asking_decide_many(limiter, verb, asked, decision, about);
+  int result = asking_decide(limiter, verb, asked, decision, NULL, about);
   asking_count(limiter, verb, result, decision, about);
   return result;
 }
@@ -227,14 +252,36 @@ static int asking_make(const spile_limiter *limiter, const spile_request *reques
   return fault == NULL ? SPILE_OK : asking_refuse(code, fault, n, decision, each);
 }
 
+static int asking_make_and_run(spile_limiter *limiter, spile_verb verb, const spile_request *requests, size_t n,
+                               asking *asked, spile_decision *decision, spile_decision *each,
+                               const spile__about *about) {
+  int result = asking_make(limiter, requests, n, asked, decision, each);
+  return result == SPILE_OK ? asking_run(limiter, verb, asked, decision, each, about) : result;
+}
+
+SPILE__OUT_OF_LINE static int ask_few(spile_limiter *limiter, spile_verb verb, const spile_request *requests, size_t n,
+                                      spile_decision *decision, spile_decision *each, const spile__about *about) {
+  spile_item items[ASKING_FEW];
+  uint8_t item_of[ASKING_FEW];
+  asking asked = {.items = items, .item_of = item_of};
+  return asking_make_and_run(limiter, verb, requests, n, &asked, decision, each, about);
+}
+
+SPILE__OUT_OF_LINE static int ask_many(spile_limiter *limiter, spile_verb verb, const spile_request *requests, size_t n,
+                                       spile_decision *decision, spile_decision *each, const spile__about *about) {
+  spile_item items[SPILE_REQUESTS_MAX];
+  uint8_t item_of[SPILE_REQUESTS_MAX];
+  asking asked = {.items = items, .item_of = item_of};
+  return asking_make_and_run(limiter, verb, requests, n, &asked, decision, each, about);
+}
+
 int spile__limiter_ask(spile_limiter *limiter, spile_verb verb, const spile_request *requests, size_t n,
                        spile_decision *decision, spile_decision *each, const spile__about *about) {
   spile_decision unwanted;
   if (decision == NULL)
     decision = &unwanted;
-  asking asked;
-  int result = asking_make(limiter, requests, n, &asked, decision, each);
-  return result == SPILE_OK ? asking_run(limiter, verb, &asked, decision, each, about) : result;
+  return n <= ASKING_FEW ? ask_few(limiter, verb, requests, n, decision, each, about)
+                         : ask_many(limiter, verb, requests, n, decision, each, about);
 }
 
 int spile_take_all(spile_limiter *limiter, const spile_request *requests, size_t n, spile_decision *decision,
@@ -252,7 +299,9 @@ int spile_take_up_to_all(spile_limiter *limiter, const spile_request *requests, 
   spile_decision unwanted;
   if (decision == NULL)
     decision = &unwanted;
-  asking asked;
+  spile_item items[SPILE_REQUESTS_MAX];
+  uint8_t item_of[SPILE_REQUESTS_MAX];
+  asking asked = {.items = items, .item_of = item_of};
   int result = asking_make(limiter, requests, n, &asked, decision, each);
   if (result != SPILE_OK)
     return result;
@@ -318,14 +367,18 @@ int spile_wait_all(spile_limiter *limiter, const spile_request *requests, size_t
     decision = &unwanted;
   if (limiter == NULL || (max_ms < 0 && max_ms != SPILE_FOREVER))
     return decision_refuse(decision, SPILE_EINVAL, "the limiter is NULL or the longest wait is below zero");
-  asking asked;
-  spile_decision of_items[SPILE_REQUESTS_MAX];
+  spile_item items[SPILE_REQUESTS_MAX];
+  uint8_t item_of[SPILE_REQUESTS_MAX];
+  asking asked = {.items = items, .item_of = item_of};
   int result = asking_make(limiter, requests, n, &asked, decision, each);
   if (result != SPILE_OK)
     return result;
+  spile_decision unasked[SPILE_REQUESTS_MAX];
+  if (each == NULL)
+    each = unasked;
   int64_t start_ms = waiting_now_ms(limiter);
   for (;;) {
-    result = asking_decide(limiter, SPILE_VERB_TAKE, &asked, decision, of_items);
+    result = asking_decide(limiter, SPILE_VERB_TAKE, &asked, decision, each, NULL);
     /* A denial without a wait (no room, a policy) cannot be waited out. */
     bool waits = result == SPILE_DENIED && decision->retry_after_ms != SPILE_UNKNOWN;
     if (waits && max_ms != SPILE_FOREVER)
@@ -335,7 +388,7 @@ int spile_wait_all(spile_limiter *limiter, const spile_request *requests, size_t
     waiting_sleep(limiter, decision->retry_after_ms);
   }
   /* One wait is one take: what it met on its way is not told. */
-  asking_tell(limiter, SPILE_VERB_TAKE, &asked, result, decision, of_items, each, NULL);
+  asking_tell(limiter, SPILE_VERB_TAKE, &asked, result, decision, each, NULL);
   return result;
 }
 

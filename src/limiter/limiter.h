@@ -69,6 +69,10 @@ int spile__limiter_time(const spile_limiter *limiter, const spile_item *items, s
 int spile__limiter_decide(spile_limiter *limiter, spile_verb verb, int64_t most, spile_item *items, size_t n,
                           spile_decision *decision, spile_decision *each);
 
+/* Decides as a store that does not answer leaves it, without asking one. `why` has a code below zero and a reason. */
+int spile__limiter_decide_failed(spile_limiter *limiter, spile_verb verb, const spile_error *why,
+                                 const spile_item *items, size_t n, spile_decision *decision, spile_decision *each);
+
 /*
  * As spile_take_all, spile_peek_all, spile_charge_all and spile_refund_all.
  * @param about  what else is known of the take; NULL: nothing

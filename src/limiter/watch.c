@@ -98,9 +98,10 @@ static void watch_log(spile__watch *watch, const spile_event *event) {
 
 static spile_event event_of(const spile__watch *watch, const spile__taken *taken, size_t item,
                             const spile_decision *decision) {
+  bool keyless = taken->about != NULL && taken->about->failure != NULL;
   return (spile_event){.limit = taken->items[item].spec->name,
                        .route = taken->about != NULL ? taken->about->route : NULL,
-                       .subject_hash = subject_hash(watch, &taken->items[item]),
+                       .subject_hash = keyless ? 0 : subject_hash(watch, &taken->items[item]),
                        .decision = decision};
 }
 

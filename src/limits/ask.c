@@ -19,9 +19,8 @@
 #include "limiter/watch.h"
 #include "limits/subject.h"
 
-/* Room for the keys of one request: one of any length fits the small one, all of any length the large one. */
-#define KEYS_SMALL SPILE_KEY_LEN_MAX
-#define KEYS_LARGE (SPILE_ROUTE_LIMITS_MAX * SPILE_KEY_LEN_MAX)
+/* Bytes for keys on the stack. Longer ones are put into memory that is allocated for the call. */
+#define KEYS_ROOM 1024
 
 typedef struct ask {
   spile_limiter *limiter;
@@ -34,6 +33,7 @@ typedef struct ask {
   spile_request requests[SPILE_ROUTE_LIMITS_MAX];
   const spile__route_limit *of[SPILE_ROUTE_LIMITS_MAX]; /* whose each request is */
   uint32_t missing;                                     /* bit i: limit i of the route has no subject */
+  size_t keys_len;                                      /* bytes of all keys together */
 } ask;
 
 /* ---- Answers that need no store ---- */
@@ -139,17 +139,31 @@ static int ask_settle_missing(const ask *a, const spile__route_limit *missing) {
 
 _Static_assert(SPILE_ROUTE_LIMITS_MAX <= 32, "a set of limits is the bits of a uint32_t");
 
+/* What becomes of a limit in force that has no subject: left out, or it may be the one that settles the request. */
+static const spile__route_limit *ask_miss(ask *a, size_t i, const spile__route_limit *missing) {
+  const spile__route_limit *limit = &a->route->limits[i];
+  spile_on_store_error policy = spile__limiter_policy(a->limiter, spile_limit_spec(limit->limit));
+  bool open = policy == SPILE_ON_STORE_ERROR_OPEN && a->no_subject == SPILE__NO_SUBJECT_BY_POLICY;
+  a->missing |= UINT32_C(1) << i;
+  if (open || a->no_subject == SPILE__NO_SUBJECT_LEFT_OUT) {
+    a->ruling->n_waived++;
+    return missing;
+  }
+  bool settles =
+      missing == NULL || is_stricter(policy, spile__limiter_policy(a->limiter, spile_limit_spec(missing->limit)));
+  return settles ? limit : missing;
+}
+
 /*
- * Makes a request of every limit in force. Limits of one chain share one key.
- * @return SPILE_OK, also when *fits is set to false since `size` is too small; SPILE_DENIED, a limit without a subject
- * is closed; SPILE_ENOSUBJECT, SPILE_ECONFIG
+ * Makes a request of every limit in force. Limits of one chain share one key. Where a->keys_len is above `size` the
+ * keys are not whole, and nothing is counted or settled yet that depends on them.
+ * @return SPILE_OK; SPILE_DENIED, a limit without a subject is closed; SPILE_ENOSUBJECT, SPILE_ECONFIG
  */
-static int ask_make_keys(ask *a, char *bytes, size_t size, bool *fits) {
+static int ask_make_keys(ask *a, char *bytes, size_t size) {
   spile_ruling *ruling = a->ruling;
   const spile__route_limit *missing = NULL;
-  size_t used = 0;
-  *fits = true;
   a->missing = 0;
+  a->keys_len = 0;
   ruling->n = ruling->n_waived = 0;
   for (size_t i = 0; i < a->route->n && !a->route->limits[i].shadow; i++) {
     const spile__route_limit *limit = &a->route->limits[i];
@@ -158,35 +172,29 @@ static int ask_make_keys(ask *a, char *bytes, size_t size, bool *fits) {
     size_t j = 0;
     while (j < ruling->n && !same_chain(&a->of[j]->chain, &limit->chain))
       j++;
-    const void *key = bytes + used;
-    size_t key_len = 0;
+    const void *key;
+    size_t key_len;
     if (j < ruling->n) {
       key = a->requests[j].key;
       key_len = a->requests[j].key_len;
     } else {
-      int result = ask_subject(a, limit, bytes + used, size - used, &key_len);
+      size_t at = a->keys_len < size ? a->keys_len : size;
+      int result = ask_subject(a, limit, bytes + at, size - at, &key_len);
       if (result == SPILE_ECONFIG)
         return ask_fail(a, result, limit);
       if (result == SPILE_ENOSUBJECT) {
-        spile_on_store_error policy = spile__limiter_policy(a->limiter, spile_limit_spec(limit->limit));
-        a->missing |= UINT32_C(1) << i;
-        bool open = policy == SPILE_ON_STORE_ERROR_OPEN && a->no_subject == SPILE__NO_SUBJECT_BY_POLICY;
-        if (open || a->no_subject == SPILE__NO_SUBJECT_LEFT_OUT)
-          ruling->n_waived++;
-        else if (missing == NULL ||
-                 is_stricter(policy, spile__limiter_policy(a->limiter, spile_limit_spec(missing->limit))))
-          missing = limit;
+        missing = ask_miss(a, i, missing);
         continue;
       }
-      *fits = key_len <= size - used;
-      if (!*fits)
-        return SPILE_OK;
-      used += key_len;
+      key = bytes + at;
+      a->keys_len += key_len;
     }
     ruling->limits[ruling->n] = limit->limit;
     a->of[ruling->n] = limit;
     a->requests[ruling->n++] = ask_request(a, limit, key, key_len);
   }
+  if (missing == NULL && a->keys_len > size)
+    return SPILE_OK;
   ask_count_missing(a);
   if (missing == NULL)
     return SPILE_OK;
@@ -196,21 +204,72 @@ static int ask_make_keys(ask *a, char *bytes, size_t size, bool *fits) {
 
 /* ---- The question ---- */
 
-/*
- * Asks for every shadow limit, alone. What has no subject is left out, and a store that fails is not waited for again.
- * `bytes` has room for one key.
+/* Memory for keys that are too long for the stack, of the limiter's allocator. */
+static char *keys_allocate(const ask *a, size_t len) {
+  return a->limiter->env.allocate(a->limiter->env.allocate_user, NULL, len);
+}
+
+static void keys_free(const ask *a, char *keys) {
+  (void)a->limiter->env.allocate(a->limiter->env.allocate_user, keys, 0);
+}
+
+/* Asks with keys that there is no memory for: the limits decide by their own policy. */
+static int ask_without_keys(const ask *a, spile_request *requests, size_t n, spile_decision *decision,
+                            spile_decision *each, bool shadow) {
+  spile_error why = {.reason = SPILE_REASON_MEMORY};
+  (void)spile__fail(&why, SPILE_ENOMEM, "out of memory for the keys of a request", NULL);
+  for (size_t i = 0; i < n; i++) {
+    requests[i].key = "";
+    requests[i].key_len = 1;
+  }
+  return spile__limiter_ask(a->limiter, a->verb, requests, n, decision, each,
+                            &(spile__about){.route = a->route->text, .shadow = shadow, .failure = &why});
+}
+
+/* Asks for one shadow limit with `bytes` for its key. @return as spile_take; SPILE_ENOSUBJECT, it is left out; 0, the
+ * key is longer, *key_len */
+static int ask_shadow_with(const ask *a, const spile__route_limit *limit, char *bytes, size_t size, size_t *key_len,
+                           spile_decision *decision) {
+  if (ask_subject(a, limit, bytes, size, key_len) != SPILE_OK)
+    return SPILE_ENOSUBJECT;
+  if (*key_len > size)
+    return 0;
+  spile_decision each;
+  spile_request request = ask_request(a, limit, bytes, *key_len);
+  return spile__limiter_ask(a->limiter, a->verb, &request, 1, decision, &each,
+                            &(spile__about){.route = a->route->text, .shadow = true});
+}
+
+static int ask_shadow(const ask *a, const spile__route_limit *limit, char *bytes, size_t size,
+                      spile_decision *decision) {
+  size_t key_len;
+  int result = ask_shadow_with(a, limit, bytes, size, &key_len, decision);
+  if (result != 0)
+    return result;
+  char *longer = keys_allocate(a, key_len);
+  if (longer != NULL)
+    result = ask_shadow_with(a, limit, longer, key_len, &key_len, decision);
+  if (result == 0) {
+    spile_decision each;
+    spile_request request = ask_request(a, limit, NULL, 0);
+    result = ask_without_keys(a, &request, 1, decision, &each, true);
+  }
+  keys_free(a, longer);
+  return result;
+}
+
+/* Asks for every shadow limit, alone. What has no subject is left out, and a store that fails is not waited for again.
  */
-static void ask_shadows(const ask *a, char *bytes) {
+static void ask_shadows(const ask *a, char *bytes, size_t size) {
   spile_ruling *ruling = a->ruling;
   for (size_t i = 0; i < a->route->n; i++) {
     const spile__route_limit *limit = &a->route->limits[i];
-    size_t key_len;
-    if (!limit->shadow || !ask_concerns(a, limit) || ask_subject(a, limit, bytes, KEYS_SMALL, &key_len) != SPILE_OK)
+    if (!limit->shadow || !ask_concerns(a, limit))
       continue;
     size_t at = ruling->n + ruling->n_shadow;
-    spile_request request = ask_request(a, limit, bytes, key_len);
-    int result = spile__limiter_ask(a->limiter, a->verb, &request, 1, &ruling->each[at], NULL,
-                                    &(spile__about){.route = a->route->text, .shadow = true});
+    int result = ask_shadow(a, limit, bytes, size, &ruling->each[at]);
+    if (result == SPILE_ENOSUBJECT)
+      continue;
     ruling->each[at].index = (uint32_t)at;
     ruling->limits[at] = limit->limit;
     ruling->n_shadow++;
@@ -228,35 +287,43 @@ static int ask_nothing(const ask *a) {
   return ask_answer(a, SPILE_ALLOWED, SPILE_BY_POLICY);
 }
 
-/* Decides with keys in `bytes`. @return 0 when they do not fit, and nothing was asked; else as spile_limits_take */
-static int ask_decide(ask *a, char *bytes, size_t size) {
-  bool fits;
-  int result = ask_make_keys(a, bytes, size, &fits);
-  if (result != SPILE_OK)
-    return result;
-  if (!fits)
-    return 0;
-
+/* Asks for the limits in force; their keys are made. */
+static int ask_in_force(ask *a) {
   spile_ruling *ruling = a->ruling;
-  if (ruling->n > 0)
-    result = spile__limiter_ask(a->limiter, a->verb, a->requests, ruling->n, &ruling->decision, ruling->each,
-                                &(spile__about){.route = a->route->text});
-  else
-    result = ask_nothing(a);
-  if (result == SPILE_ALLOWED && (ruling->decision.decided_by != SPILE_BY_POLICY || ruling->n == 0))
-    ask_shadows(a, bytes);
+  return spile__limiter_ask(a->limiter, a->verb, a->requests, ruling->n, &ruling->decision, ruling->each,
+                            &(spile__about){.route = a->route->text});
+}
+
+/* The same with keys that do not fit the stack. */
+SPILE__OUT_OF_LINE static int ask_with_long_keys(ask *a) {
+  spile_ruling *ruling = a->ruling;
+  size_t len = a->keys_len;
+  char *keys = keys_allocate(a, len);
+  int result = keys != NULL ? ask_make_keys(a, keys, len) : SPILE_OK;
+  /* Whoever tells the headers may tell longer ones now. */
+  if (result == SPILE_OK && (keys == NULL || a->keys_len > len)) {
+    ask_count_missing(a);
+    result = ask_without_keys(a, a->requests, ruling->n, &ruling->decision, ruling->each, false);
+  } else if (result == SPILE_OK) {
+    result = ruling->n > 0 ? ask_in_force(a) : ask_nothing(a);
+  }
+  keys_free(a, keys);
   return result;
 }
 
-/* Each size of keys has a stack frame of its own, so that the usual one stays small. */
-SPILE__OUT_OF_LINE static int ask_decide_small(ask *a) {
-  char bytes[KEYS_SMALL];
-  return ask_decide(a, bytes, sizeof(bytes));
-}
-
-SPILE__OUT_OF_LINE static int ask_decide_large(ask *a) {
-  char bytes[KEYS_LARGE];
-  return ask_decide(a, bytes, sizeof(bytes));
+static int ask_decide(ask *a) {
+  char bytes[KEYS_ROOM];
+  spile_ruling *ruling = a->ruling;
+  int result = ask_make_keys(a, bytes, sizeof(bytes));
+  if (result != SPILE_OK)
+    return result;
+  if (a->keys_len > sizeof(bytes))
+    result = ask_with_long_keys(a);
+  else
+    result = ruling->n > 0 ? ask_in_force(a) : ask_nothing(a);
+  if (result == SPILE_ALLOWED && (ruling->decision.decided_by != SPILE_BY_POLICY || ruling->n == 0))
+    ask_shadows(a, bytes, sizeof(bytes));
+  return result;
 }
 
 int spile__limits_ask(spile_limiter *limiter, const spile_route *route, const spile_caller *caller, int64_t cost,
@@ -275,8 +342,7 @@ int spile__limits_ask(spile_limiter *limiter, const spile_route *route, const sp
            .ruling = ruling};
   if (route->word == SPILE_ROUTE_BLOCKED)
     return ask_answer(&a, SPILE_NEVER, SPILE_BY_LIMITS);
-  int result = ask_decide_small(&a);
-  return result != 0 ? result : ask_decide_large(&a);
+  return ask_decide(&a);
 }
 
 int spile__limits_ask_for(spile_limiter *limiter, const spile_limits *limits, const char *method, const char *path,

@@ -20,8 +20,8 @@ typedef enum spile__no_subject {
 /*
  * Decides a request by the entry that was found for it.
  *
- * Allocates nothing. The keys of one request lie on the stack: in 4 KiB, and only when they are longer than that
- * together in 64 KiB; with what spile_take_all needs a call stays below 128 KiB.
+ * The keys of one request lie on the stack where 1 KiB has room for them, else in memory of the limiter's allocator; so
+ * a call needs little stack.
  *
  * @return as spile_limits_take
  */
