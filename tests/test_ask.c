@@ -46,13 +46,31 @@ static void *memory_give(void *user, void *block, size_t size) {
   return NULL;
 }
 
-static size_t denied_events;
-static uint64_t denied_subject;
+/* What the hook and the log were told of denials. */
+typedef struct denied_told {
+  size_t count;
+  char limit[64];
+  char route[64];
+  uint64_t subject_hash;
+  spile_decision decision;
+  char line[400];
+} denied_told;
+
+static denied_told denied;
 
 static void denied_seen(void *user, const spile_event *event) {
   (void)user;
-  denied_events++;
-  denied_subject = event->subject_hash;
+  denied.count++;
+  (void)snprintf(denied.limit, sizeof(denied.limit), "%s", event->limit);
+  (void)snprintf(denied.route, sizeof(denied.route), "%s", event->route);
+  denied.subject_hash = event->subject_hash;
+  denied.decision = *event->decision;
+}
+
+static void line_seen(void *user, spile_log_level level, const char *line) {
+  (void)user;
+  if (level == SPILE_LOG_INFO)
+    (void)snprintf(denied.line, sizeof(denied.line), "%s", line);
 }
 
 static void asking_start(asking *a, spile_route_word word, const rig_limit *limits, size_t n) {
@@ -61,6 +79,8 @@ static void asking_start(asking *a, spile_route_word word, const rig_limit *limi
   options.metrics = SPILE_METRICS_COUNTS;
   options.allocate = memory_give;
   options.on_denied = denied_seen;
+  options.log = line_seen;
+  options.log_denied_per_s = 1;
   a->store = spile_scripted_store_new();
   cr_assert(a->store != NULL);
   cr_assert(eq(int, spile_open_store(&a->limiter, spile_scripted_store_base(a->store), &options, NULL), SPILE_OK));
@@ -425,6 +445,46 @@ Test(ask, HTTP_07_counts_what_has_no_subject_with_a_reason_of_its_own) {
   }
 }
 
+Test(ask, HTTP_07_tells_the_hook_and_the_log_what_a_closed_limit_denies_for_want_of_a_subject) {
+  static const rig_limit limits[] = {{"1/s,name=open,on_store_error=open", .chain = "user"},
+                                     {"1/s,name=shut,on_store_error=closed", .chain = "user"},
+                                     {"1/s,name=other", .chain = "tenant"}};
+  asking a;
+  asking_start(&a, SPILE_ROUTE_LIMITED, limits, 3);
+  denied = (denied_told){.subject_hash = 1};
+  cr_assert(eq(int,
+               spile__limits_ask(a.limiter, &a.route->route, &a.caller, SPILE_ROUTE_COST, SPILE_VERB_TAKE,
+                                 SPILE__NO_SUBJECT_BY_POLICY, &a.ruling),
+               SPILE_DENIED));
+  cr_assert(eq(sz, denied.count, (size_t)1));
+  cr_assert(eq(str, denied.limit, "shut"));
+  cr_assert(eq(str, denied.route, "POST /search"));
+  cr_assert(eq(u64, denied.subject_hash, 0));
+  cr_assert(eq(int, denied.decision.outcome, SPILE_DENIED));
+  cr_assert(eq(int, denied.decision.decided_by, SPILE_BY_POLICY));
+  cr_assert(eq(int, denied.decision.store_error, SPILE_REASON_SUBJECT));
+  cr_assert(
+      eq(str, denied.line, "denied: subject unknown, limit \"shut\", route \"POST /search\", by policy (subject)"));
+  /* A peek is told to nobody, nor is what fails or passes. */
+  cr_assert(eq(int,
+               spile__limits_ask(a.limiter, &a.route->route, &a.caller, SPILE_ROUTE_COST, SPILE_VERB_PEEK,
+                                 SPILE__NO_SUBJECT_BY_POLICY, &a.ruling),
+               SPILE_DENIED));
+  cr_assert(eq(int, asking_take(&a, SPILE_ROUTE_COST), SPILE_ENOSUBJECT));
+  a.caller.user = "alice";
+  cr_assert(eq(int, asking_take(&a, SPILE_ROUTE_COST), SPILE_ALLOWED));
+  cr_assert(eq(sz, denied.count, (size_t)1));
+  asking_finish(&a);
+}
+
+Test(ask, tells_no_hook_of_the_word_blocked_which_is_no_limit) {
+  asking a;
+  asking_start(&a, SPILE_ROUTE_BLOCKED, NULL, 0);
+  cr_assert(eq(int, asking_take(&a, SPILE_ROUTE_COST), SPILE_NEVER));
+  cr_assert(eq(sz, denied.count, (size_t)0));
+  asking_finish(&a);
+}
+
 Test(ask, a_hash_without_a_secret_is_an_error_whatever_the_policy) {
   static const rig_limit limits[] = {{"1/s,name=a,on_store_error=open", .chain = "api_key,ip"}};
   asking a;
@@ -502,18 +562,10 @@ static const rig_limit long_limits[] = {{"5/s,name=a,on_store_error=open", .chai
                                         {"5/s,name=b,on_store_error=open", .chain = "tenant"},
                                         {"5/s,name=c", .chain = "header:c", .shadow = true}};
 
-static bool row_named(void *user, const spile_metrics *row) {
-  spile_metrics *wanted = user;
-  if (strcmp(row->limit, wanted->limit) != 0)
-    return true;
-  *wanted = *row;
-  return false;
-}
-
 static spile_metrics metrics_of(const asking *a, const char *limit) {
-  spile_metrics row = {.limit = limit};
-  cr_assert(eq(int, spile_metrics_each(a->limiter, row_named, &row), SPILE_OK));
-  return row;
+  found_row found = {.name = limit};
+  cr_assert(eq(int, spile_metrics_each(a->limiter, row_keep, &found), SPILE_OK));
+  return found.row;
 }
 
 Test(ask, takes_memory_for_long_keys_alone_and_gives_it_back) {
@@ -579,9 +631,7 @@ Test(ask, lets_the_policies_decide_when_there_is_no_memory_for_the_keys) {
     asking a;
     asking_start(&a, SPILE_ROUTE_LIMITED, limits, 3);
     a.caller.header = long_header;
-    (void)metrics_of(&a, "a");
-    denied_events = 0;
-    denied_subject = 1;
+    denied = (denied_told){.subject_hash = 1};
     /* The rows of the metrics are made while there is memory. */
     cr_assert(eq(int, asking_take(&a, SPILE_ROUTE_COST), SPILE_ALLOWED));
     memory.refused = true;
@@ -601,9 +651,9 @@ Test(ask, lets_the_policies_decide_when_there_is_no_memory_for_the_keys) {
     spile_counters counters = SPILE_COUNTERS_INIT;
     cr_assert(eq(int, spile_count(a.limiter, &counters), SPILE_OK));
     cr_assert(eq(u64, counters.store_errors[SPILE_REASON_MEMORY], 1));
-    cr_assert(eq(sz, denied_events, (size_t)(result == SPILE_DENIED)));
+    cr_assert(eq(sz, denied.count, (size_t)(result == SPILE_DENIED)));
     /* Nobody's key was hashed. */
-    cr_assert(eq(u64, denied_subject, result == SPILE_DENIED ? 0 : 1));
+    cr_assert(eq(u64, denied.subject_hash, result == SPILE_DENIED ? 0 : 1));
     asking_finish(&a);
   }
 }

@@ -54,7 +54,10 @@ static void denied_line(char line[LINE_SIZE], const spile_event *event, uint64_t
   spile__text_init(&text, line, LINE_SIZE);
   spile__text_put(&text, spile_outcome_name(event->decision->outcome));
   spile__text_put(&text, ": subject ");
-  text_put_hash(&text, event->subject_hash);
+  if (event->subject_hash != 0)
+    text_put_hash(&text, event->subject_hash);
+  else
+    spile__text_put(&text, "unknown");
   spile__text_put(&text, ", limit ");
   spile__text_put_quoted(&text, event->limit, strlen(event->limit));
   if (event->route != NULL) {
@@ -105,12 +108,16 @@ static spile_event event_of(const spile__watch *watch, const spile__taken *taken
                        .decision = decision};
 }
 
+static void event_tell(spile__watch *watch, const spile_event *event) {
+  if (watch->log_gap_ms > 0)
+    watch_log(watch, event);
+  if (watch->on_denied != NULL)
+    watch->on_denied(watch->hook_user, event);
+}
+
 SPILE__OUT_OF_LINE static void watch_denied(spile__watch *watch, const spile__taken *taken) {
   spile_event event = event_of(watch, taken, taken->deciding, taken->decision);
-  if (watch->log_gap_ms > 0)
-    watch_log(watch, &event);
-  if (watch->on_denied != NULL)
-    watch->on_denied(watch->hook_user, &event);
+  event_tell(watch, &event);
 }
 
 /*
@@ -145,6 +152,16 @@ void spile__watch_taken(spile__watch *watch, const spile__taken *taken) {
     watch_denied(watch, taken);
   if (taken->result == SPILE_ALLOWED && watch->on_near_limit != NULL)
     watch_near(watch, taken);
+  inside_hook = false;
+}
+
+void spile__watch_keyless(spile__watch *watch, const spile_spec *spec, const char *route,
+                          const spile_decision *decision) {
+  if (watch == NULL || inside_hook)
+    return;
+  const spile_event event = {.limit = spec->name, .route = route, .decision = decision};
+  inside_hook = true;
+  event_tell(watch, &event);
   inside_hook = false;
 }
 

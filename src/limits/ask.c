@@ -131,8 +131,13 @@ static int ask_settle_missing(const ask *a, const spile__route_limit *missing) {
   if (a->no_subject != SPILE__NO_SUBJECT_BY_POLICY)
     return SPILE_ENOSUBJECT;
   a->ruling->decision.store_error = SPILE_REASON_SUBJECT;
-  if (spile__limiter_policy(a->limiter, spile_limit_spec(missing->limit)) == SPILE_ON_STORE_ERROR_CLOSED)
-    return ask_answer(a, SPILE_DENIED, SPILE_BY_POLICY);
+  const spile_spec *spec = spile_limit_spec(missing->limit);
+  if (spile__limiter_policy(a->limiter, spec) == SPILE_ON_STORE_ERROR_CLOSED) {
+    (void)ask_answer(a, SPILE_DENIED, SPILE_BY_POLICY);
+    if (a->verb == SPILE_VERB_TAKE)
+      spile__watch_keyless(a->limiter->watch, spec, a->route->text, &a->ruling->decision);
+    return SPILE_DENIED;
+  }
   spile__limiter_count(a->limiter, a->verb, SPILE_ENOSUBJECT, &a->ruling->decision);
   return SPILE_ENOSUBJECT;
 }
