@@ -373,7 +373,7 @@ Test(breaker_parts, lets_calls_that_had_to_queue_not_break_the_row) {
   world_end(&w);
 }
 
-/* ---- Limits without patience ---- */
+/* ---- Impatient limits ---- */
 
 Test(breaker_parts, is_opened_by_impatient_takes_for_these_alone) {
   static const int reasons[] = {SPILE_REASON_TIMEOUT, SPILE_REASON_CONNECT, SPILE_REASON_RESOLVE};

@@ -70,7 +70,7 @@ Test(cli, charge_and_refund_settle_and_exit_0_whatever_is_left) {
   expect_contains(run.out, ", full in ");
   cr_assert(strstr(run.out, "not charged") == NULL, "%s", run.out);
   RUN("show", "me", "--store", uri);
-  expect_contains(run.out, "\t0 left, in debt, full in ");
+  expect_contains(run.out, "\t0 left, below zero, full in ");
   RUN("take", "me", "--store", uri, "--limit", limit, "--cost", "0");
   expect_status(1);
   RUN("charge", "me", "--store", uri, "--limit", limit, "--cost=4");

@@ -136,7 +136,7 @@ Test(cli_check, shared_blocked_and_unlimited_routes_are_explained) {
       "--explain", "GET /a");
   /* (3 + 59999) / 2 */
   expect_out("GET /a meets the entry \"GET /a\".\n1. GET /a\n"
-             "   This limit only watches: what it would deny is counted and passes.\n"
+             "   This is a shadow limit: what it would deny is counted and passes.\n"
              "   At most 1 request at once; then 500 requests a second.\n"
              "   (A request costs 2 of the 3 tokens that there are.)\n"
              "   In the first minute at most 30001 requests can pass: 1 at once and 30000 as they come back.\n"

@@ -177,7 +177,7 @@ Test(cli_limits, clear_forgets_what_the_take_charged_and_nothing_else) {
   expect_status(0);
 }
 
-Test(cli_limits, clear_forgets_the_buckets_of_limits_that_only_watch_too) {
+Test(cli_limits, clear_forgets_the_buckets_of_shadow_limits_too) {
   const char *own = own_file("own.json", "{\"on_store_error\":\"open\",\"limits\":{\"default\":{\"capacity\":3,"
                                          "\"refill\":\"1/h\",\"shadow\":true}}}");
   RUN("take", "acme", "--limits", own, "--route", "GET /");
@@ -242,7 +242,7 @@ Test(cli_limits, blocked_unlimited_and_skipped_requests_ask_no_store) {
   }
 }
 
-Test(cli_limits, a_limit_that_only_watches_lets_everything_by) {
+Test(cli_limits, a_shadow_limit_lets_everything_by) {
   for (int i = 0; i < 3; i++) {
     RUN("take", "acme", "--limits", site(), "--route", "GET /watched");
     expect_status(0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What Prometheus sees of limits files: counters go on when a file is loaded again, what only watches is counted apart,
+ * What Prometheus sees of limits files: counters go on when a file is loaded again, shadow limits are counted apart,
  * and no caller is ever named.
  */
 #include <criterion/criterion.h>

@@ -44,7 +44,7 @@ Test(replay_limits, in_words) {
                   "44 denied (0.88 %), of them 9 blocked\n"
                   "denied by limit:\n      35  GET /presentations/*\n"
                   "denied by entry:\n      35 of     1014  GET /presentations/*\n       9 of        9  * /wp-*\n"
-                  "limits that only watch would have denied:\n     227 of     4633  always#strict\n"
+                  "shadow limits would have denied:\n     227 of     4633  always#strict\n"
                   "left out, as no log tells whose buckets they are:\n     118  GET /projects/xdotool\n"
                   "most denied:\n      35  198.19.73.128\n");
   expect_contains(run.out, "most denied hours:\n      29 of      110  2015-05-18T08:00Z\n");

@@ -55,7 +55,7 @@ static size_t stack_touched(thread_run *run, void *user) {
 
 /* ---- One request ---- */
 
-/* 16 limits, which is as many as a request can meet, two of them only watched, each with a key of its own. Logs have
+/* 16 limits, which is as many as a request can meet, two of them shadow limits, each with a key of its own. Logs have
  * the largest states. */
 static const char *file_text(void) {
   static char text[8192];

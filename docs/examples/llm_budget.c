@@ -4,8 +4,9 @@
  *
  * Before the call an estimate is taken: the tokens of the prompt, and as many for the answer as it may have at most or,
  * where the budget has less, as many as there are. Afterwards the difference is settled: what was not needed is
- * refunded, and what was needed beyond the estimate is charged. The limit may be overdrawn by its debt, so that an
- * answer longer than expected is paid by who asked for it, and nobody's next call is let through before it is paid.
+ * refunded, and what was needed beyond the estimate is charged. The level may fall below zero by the limit's debt, so
+ * that an answer longer than expected is paid by who asked for it, and nobody's next call is let through before it is
+ * paid.
  *
  *   llm_budget memory:
  */

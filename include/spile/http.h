@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For HTTP servers: one call that says whether a request may go ahead, and if not, with which status, fields and body
- * it is to be refused. There is no web framework inside: what a request has is handed in, what a response needs is
+ * For HTTP servers: one call that says whether a request may go ahead, and if not, with which status, headers and
+ * body it is to be refused. There is no web framework inside: what a request has is handed in, what a response needs is
  * handed back, and a middleware in any framework is these lines:
  *
  *     char text[SPILE_HTTP_BUFFER_SIZE];
@@ -15,7 +15,7 @@
  *       my_set_header(res, answer.headers[i].name, answer.headers[i].value);
  *     return go_ahead ? my_next(req, res) : my_send(res, answer.status, answer.body, answer.body_len);
  *
- * docs/http.md explains the fields, the statuses and who the client is behind proxies.
+ * docs/http.md explains the headers, the statuses and who the client is behind proxies.
  */
 #ifndef SPILE_HTTP_H
 #define SPILE_HTTP_H
@@ -36,7 +36,7 @@ typedef enum spile_http_forwarded {
   SPILE_HTTP_FORWARDED = 2,       /* Forwarded: for=203.0.113.9, for="[2001:db8::1]:4711" (RFC 7239) */
 } spile_http_forwarded;
 
-/* Which fields tell a client how much it has left. Retry-After is always there when waiting helps. */
+/* The limit headers, which tell a client how much it has left. Retry-After is always there when waiting helps. */
 typedef enum spile_http_dialect {
   SPILE_HTTP_X_RATELIMIT = 0, /* X-RateLimit-Limit, -Remaining, -Reset: of the limit that decided */
   SPILE_HTTP_DRAFT_11 = 1,    /* RateLimit, RateLimit-Policy: of all limits (draft-ietf-httpapi-ratelimit-headers-11) */
@@ -144,7 +144,7 @@ typedef struct spile_http_response {
   size_t struct_size; /* set by SPILE_HTTP_RESPONSE_INIT */
   char *buffer;       /* in: where values and body are written; may be NULL */
   size_t size;        /* in: its bytes */
-  size_t needed;      /* out: bytes that would hold everything. A field or body that does not fit is left out whole */
+  size_t needed;      /* out: bytes that would hold everything. A header or body that does not fit is left out whole */
 
   int status; /* 200: go ahead; 429, 403 or 503: the answer; 500: this call was made wrongly (decision.detail) */
   size_t header_count;
@@ -171,14 +171,14 @@ typedef struct spile_http_response {
 /**
  * Takes for a request under the limits that are in force on the limiter (spile_set_limits), and says how to answer it.
  *
- * Finds out who the client is, takes (spile_limits_take), and makes status, fields and body of what came out:
+ * Finds out who the client is, takes (spile_limits_take), and makes status, headers and body of what came out:
  *
- *   allowed                           200   fields, but for policy answers and skipped or unlimited requests
- *   denied                            429   fields, Retry-After
- *   never                             429   fields where the store knows them; no Retry-After, as waiting does not help
+ *   allowed                           200   limit headers, but for policy answers and skipped or unlimited requests
+ *   denied                            429   limit headers, Retry-After
+ *   never                             429   the same where the store knows them; no Retry-After: waiting is no help
  *   blocked                           403
  *   no answer and on_store_error is
- *   closed or fail, or no room        503   no fields and no Retry-After: nobody knows them
+ *   closed or fail, or no room        503   no limit headers and no Retry-After: nobody knows them
  *   no subject for a limit            as if its store could not answer: left out when open, else 503
  *
  * @param response  written on every result

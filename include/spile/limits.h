@@ -123,7 +123,7 @@ int spile_route_word_of(const spile_route *route);
 #define SPILE_ROUTE_LIMITS_MAX 16
 size_t spile_route_count(const spile_route *route);
 
-/** The limit at `index`, the cost of one request under it, and whether it is only watched; both may be NULL. Those in
+/** The limit at `index`, the cost of one request under it, and whether it is a shadow limit; both may be NULL. Those in
  * force come first. @return NULL: index is out of range */
 const spile_limit *spile_route_limit(const spile_route *route, size_t index, int64_t *cost, bool *shadow);
 

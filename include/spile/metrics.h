@@ -52,7 +52,7 @@ typedef struct spile_metrics {
                                                 spile_reason, and on_store_error allowed … */
   uint64_t policy_closed[SPILE_REASONS_MAX]; /* … denied … */
   uint64_t unavailable[SPILE_REASONS_MAX];   /* … or failed */
-  uint64_t shadow_allowed;                   /* takes of a limit that is not enforced: what it would have said */
+  uint64_t shadow_allowed;                   /* takes of a shadow limit: what it would have said */
   uint64_t shadow_denied;
   uint64_t shadow_failed; /* the store did not decide */
 
@@ -143,7 +143,7 @@ struct spile_event {
  *
  * Both are called by the thread that takes, after its decision, outside of any lock; the take returns when they do, so
  * they must not block. They may call the library: takes made inside a hook are counted and call no hook. Peeks,
- * refusals of arguments and limits that are not enforced call none.
+ * refusals of arguments and shadow limits call none.
  */
 
 /**

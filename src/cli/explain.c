@@ -193,7 +193,7 @@ static void explain_limit(const spile_limits *limits, const spile_route *route, 
   put_text(spile_limit_name(limit->limit));
   output("%s\n", limit->always ? " (for every request, whatever its route)" : "");
   if (limit->shadow)
-    output("   This limit only watches: what it would deny is counted and passes.\n");
+    output("   This is a shadow limit: what it would deny is counted and passes.\n");
   explain_numbers(limit);
   explain_chain(&limit->chain);
   if (limit->always) {
@@ -277,7 +277,7 @@ static void line_of_limit(const spile__route_limit *limit) {
          policy == SPILE_ON_STORE_ERROR_OPEN     ? "open"
          : policy == SPILE_ON_STORE_ERROR_CLOSED ? "closed"
                                                  : "fails",
-         limit->shadow ? "; only watches" : "");
+         limit->shadow ? "; shadow" : "");
 }
 
 static void lines_of_tier(const spile__tier *tier) {

@@ -17,7 +17,7 @@ void explain_route(const spile_limits *limits, const spile_route *route, const c
 /* Every entry in a line or a few. */
 void explain_all(const spile_limits *limits);
 
-/* A table in Markdown of what callers may do. What only watches is left out. */
+/* A table in Markdown of what callers may do. Shadow limits are left out. */
 void explain_markdown(const spile_limits *limits);
 
 /* One entry as a JSON object in a line, and every entry. */

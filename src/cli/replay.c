@@ -143,7 +143,7 @@ static void words_table(const replay *from, const key_set *set, const char *titl
 static void words_file(const replay *from, const cli_options *options) {
   const replay_file *file = &from->result.file;
   words_table(from, &file->entries, "denied by entry", true, options);
-  words_table(from, &file->shadow, "limits that only watch would have denied", true, options);
+  words_table(from, &file->shadow, "shadow limits would have denied", true, options);
   words_table(from, &file->left_out, "left out, as no log tells whose buckets they are", false, options);
 }
 

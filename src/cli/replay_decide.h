@@ -23,7 +23,7 @@ typedef struct replay_file {
   uint64_t unlimited; /* … and those whose entry has no limit in force */
   uint64_t blocked;   /* of the denied: by the word, not by a limit */
   key_set entries;    /* all that requests met, by text */
-  key_set shadow;     /* limits that only watch, by name: the requests they saw, and would have denied */
+  key_set shadow;     /* shadow limits, by name: the requests they saw, and would have denied */
   key_set left_out;   /* limits whose buckets the log cannot tell, by name: how often, as `denied` */
 } replay_file;
 

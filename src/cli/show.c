@@ -41,7 +41,7 @@ static void shape_print(const spile_stored *stored) {
 }
 
 /* Below zero there is more to come back than the capacity C, for which N tokens in P milliseconds take ⌈C·P/N⌉. */
-static bool is_in_debt(const spile_stored *stored) {
+static bool is_below_zero(const spile_stored *stored) {
   return strstr(stored->algorithm, "_bucket") != NULL &&
          stored->reset_after_ms >
              spile__div_ceil(spile__mul_saturate(stored->capacity, stored->refill_period_ms), stored->refill_tokens);
@@ -59,7 +59,7 @@ static void stored_print(const spile_stored *stored) {
     output("(hashed)");
   output("\t");
   shape_print(stored);
-  output("\t%" PRId64 " left, %s", stored->remaining, is_in_debt(stored) ? "in debt, " : "");
+  output("\t%" PRId64 " left, %s", stored->remaining, is_below_zero(stored) ? "below zero, " : "");
   if (stored->reset_after_ms == 0) {
     output("full");
   } else {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a ruling to status, fields and body. Everything is known by now: no store is asked, so one that goes down in
+ * From a ruling to status, headers and body. Everything is known by now: no store is asked, so one that goes down in
  * between cannot be noticed here.
  */
 #include <string.h>

@@ -57,7 +57,7 @@ void spile__fields_x(const spile_http_settings *settings, const spile_ruling *ru
   number_add(writer, response, "X-RateLimit-Reset", spile__seconds_up(spile__add_saturate(start_ms, reset_ms)));
 }
 
-/* Writes one item of either field. */
+/* Writes one item of either header. */
 static void item_put(spile__writer *writer, const spile_limit *limit, const spile_decision *decision, bool policy,
                      int64_t retry_after_s) {
   spile__writer_put_name(writer, spile_limit_name(limit));
@@ -90,7 +90,7 @@ static void list_add(const spile_ruling *ruling, bool policy, spile__writer *wri
     item_put(writer, ruling->limits[i], &ruling->each[i], policy, retry_after_s);
   }
   const char *value = spile__writer_end(writer);
-  /* An empty list is no field. */
+  /* An empty list is no header. */
   if (n > 0)
     spile__header_add(response, policy ? "RateLimit-Policy" : "RateLimit", value);
 }

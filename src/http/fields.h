@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fields that tell a client how much it has left, each dialect for itself, since one of them is a draft.
+ * The headers that tell a client how much it has left, each dialect for itself, since one of them is a draft.
  */
 #ifndef SPILE_HTTP_FIELDS_H
 #define SPILE_HTTP_FIELDS_H

@@ -6,7 +6,7 @@
  * The machine: closed, after some failures in a row open for a while, then half open with one probe, whose failure
  * doubles the while. A store has three of them, since it can fail in three ways that do not imply each other: it does
  * not answer, it answers and does not charge, it answers and not in the short time that some limits give it. A peek
- * that is answered says nothing about charging, and a limit without patience nothing about the others.
+ * that is answered says nothing about charging, and an impatient limit nothing about the others.
  */
 #include "limiter/breaker.h"
 

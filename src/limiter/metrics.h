@@ -23,7 +23,7 @@ void spile__metrics_close(spile__metrics *metrics);
  *
  * @param result    of the take
  * @param decision  what this limit said
- * @param shadow    the limit is not enforced
+ * @param shadow    it is a shadow limit
  */
 void spile__metrics_take(spile__metrics *metrics, const spile_spec *spec, int result, const spile_decision *decision,
                          bool shadow);

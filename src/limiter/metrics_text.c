@@ -362,8 +362,7 @@ int spile_metrics_text(spile_limiter *limiter, char *buffer, size_t size, size_t
            "Takes that asked a limit, by what that limit said and who decided it.", put_takes);
   put_rows(&text, limiter, "spile_limit_policy_answers_total", "counter",
            "Takes that asked a limit and got its on_store_error, by reason.", put_policy);
-  put_rows(&text, limiter, "spile_shadow_takes_total", "counter", "What limits that are not enforced would have said.",
-           put_shadow);
+  put_rows(&text, limiter, "spile_shadow_takes_total", "counter", "What shadow limits would have said.", put_shadow);
   put_rows(&text, limiter, "spile_store_duration_seconds", "histogram",
            "How long the store took to decide, by each limit that it was asked about.", put_durations);
   *needed = text.len + 1;

@@ -12,7 +12,7 @@ typedef struct spile__watch spile__watch;
 /* What is known of a take besides its requests. */
 typedef struct spile__about {
   const char *route; /* the entry of a limits file; NULL: none */
-  bool shadow;       /* its limits are not enforced: counted apart, and no hook */
+  bool shadow;       /* of a shadow limit: counted apart, and no hook */
   /* Why no store can be asked, so that the limits decide as of a store that does not answer; NULL: nothing. The keys of
    * the requests are then nobody's. */
   const spile_error *failure;
