@@ -232,6 +232,12 @@ Test(cli, every_wrong_command_line_is_a_usage_error) {
   expect_failure(2, "--limit needs a value");
   RUN("take", "me", "--store", "memory:", "--limit", "5/fortnight");
   expect_failure(2, "--limit: column 3: ");
+  RUN("take", "me", "--store", "memory:", "--limit", "");
+  expect_failure(2, "--limit: column 1: the text ends where a count should be; write a limit as COUNT/PERIOD, such as "
+                    "10/s or 0.05/s,capacity=5\n");
+  RUN("take", "me", "--store", "memory:", "--limit", "10");
+  expect_failure(2, "--limit: column 3: the text ends where a '/' and a period should be; write a limit as "
+                    "COUNT/PERIOD, such as 10/s or 0.05/s,capacity=5\n");
   RUN("take", "me", "--store", "memory:", "--limit", "5/s", "--json=yes");
   expect_failure(2, "--json takes no value");
   RUN("take", "me", "--store", "memory:", "--limit", "5/s", "--cost", "1", "--cost", "2");

@@ -134,8 +134,12 @@ typedef struct limit_parser {
   bool debt_given;
 } limit_parser;
 
-/* Fails at `at`: the message is `what`, then the quoted piece that starts there, up to the next comma or slash. */
-static int parser_fail(limit_parser *parser, const char *at, const char *what, const char *instead) {
+/*
+ * Fails at `at`. The message is `what`, then the quoted piece that starts there, up to the next comma or slash. Where
+ * no such piece is there, it says what is in the place of `missing`; NULL: a piece is always there.
+ */
+static int parser_fail(limit_parser *parser, const char *at, const char *what, const char *missing,
+                       const char *instead) {
   spile_error *error = parser->error;
   if (error == NULL || error->code != 0)
     return SPILE_ECONFIG;
@@ -147,15 +151,19 @@ static int parser_fail(limit_parser *parser, const char *at, const char *what, c
   spile__text_put(&text, "column ");
   spile__text_put_number(&text, column);
   spile__text_put(&text, ": ");
-  spile__text_put(&text, what);
   size_t len = 0;
   while (at[len] != '\0' && at[len] != ',' && at[len] != '/' && len < 40)
     len++;
-  spile__text_put(&text, " ");
-  if (len > 0)
+  if (len == 0 && missing != NULL) {
+    spile__text_put(&text, *at == '\0' ? "the text ends" : *at == ',' ? "there is a ','" : "there is a '/'");
+    spile__text_put(&text, " where ");
+    spile__text_put(&text, missing);
+    spile__text_put(&text, " should be");
+  } else {
+    spile__text_put(&text, what);
+    spile__text_put(&text, " ");
     spile__text_put_quoted(&text, at, len);
-  else
-    spile__text_put(&text, *at == '\0' ? "(the text ends here)" : "(nothing is here)");
+  }
   spile__text_put(&text, "; ");
   spile__text_put(&text, instead);
   return SPILE_ECONFIG;
@@ -171,41 +179,42 @@ static int rate_parse(limit_parser *parser, spile__limit_text *out, bool *whole)
   bool too_large;
   int64_t count = number_parse(&parser->at, &too_large);
   if (count < 0)
-    return parser_fail(parser, start, too_large ? "the count is above 2^53 - 1:" : "no count at", form);
+    return parser_fail(parser, start, too_large ? "the count is above 2^53 - 1:" : "no count at", "a count", form);
 
   int64_t scale = 1;
   if (*parser->at == '.') {
     const char *decimals = ++parser->at;
     for (; is_digit(*parser->at); parser->at++) {
       if (parser->at - decimals == 9)
-        return parser_fail(parser, start, "more than 9 decimals in", "write at most 9");
+        return parser_fail(parser, start, "more than 9 decimals in", NULL, "write at most 9");
       if (count > SPILE__EXACT_MAX / 10)
-        return parser_fail(parser, start, "the count has too many digits:", "write at most 15 digits in all");
+        return parser_fail(parser, start, "the count has too many digits:", NULL, "write at most 15 digits in all");
       count = count * 10 + (*parser->at - '0');
       scale *= 10;
     }
     if (parser->at == decimals)
-      return parser_fail(parser, start, "no digit after the point in", form);
+      return parser_fail(parser, start, "no digit after the point in", NULL, form);
   }
   *whole = scale == 1;
   if (*parser->at != '/')
-    return parser_fail(parser, parser->at, "no '/' at", form);
+    return parser_fail(parser, parser->at, "no '/' at", "a '/' and a period", form);
   if (count == 0)
-    return parser_fail(parser, start, "the count is zero:", "write the tokens that come back in a period, above zero");
+    return parser_fail(parser, start, "the count is zero:", NULL,
+                       "write the tokens that come back in a period, above zero");
   int64_t common = spile__gcd(count, scale);
   out->refill_tokens = count / common;
   scale /= common;
   const char *period_start = ++parser->at;
   int64_t period_ms = spile__duration_parse(&parser->at);
   if (period_ms == SPILE__DURATION_TOO_LONG)
-    return parser_fail(parser, period_start, "a period of more than ten years:", "write a shorter one");
+    return parser_fail(parser, period_start, "a period of more than ten years:", NULL, "write a shorter one");
   if (period_ms < 0 || (*parser->at != '\0' && *parser->at != ','))
-    return parser_fail(parser, period_start, "no unit of time in",
+    return parser_fail(parser, period_start, "no unit of time in", "a period",
                        "write a unit (ms, s, m, h, d), with a whole number before it if you like: s, 15m, 1d");
   if (period_ms == 0)
-    return parser_fail(parser, period_start, "the period is zero:", "write a period of at least 1ms");
+    return parser_fail(parser, period_start, "the period is zero:", NULL, "write a period of at least 1ms");
   if (__builtin_mul_overflow(period_ms, scale, &out->refill_period_ms))
-    return parser_fail(parser, start, "the rate is too slow:", "write a faster one");
+    return parser_fail(parser, start, "the rate is too slow:", NULL, "write a faster one");
   return SPILE_OK;
 }
 
@@ -225,13 +234,13 @@ static const char *after(const char *at, const char *word) {
 static int word_parse(limit_parser *parser, const char *start, const char *value, bool *given, const char *const *words,
                       const char *instead) {
   if (*given)
-    return parser_fail(parser, start, "a second", "write it once");
+    return parser_fail(parser, start, "a second", NULL, "write it once");
   *given = true;
   for (int i = 0; words[i] != NULL; i++) {
     if (after(value, words[i]) == parser->at)
       return i;
   }
-  return parser_fail(parser, value, "unknown word", instead);
+  return parser_fail(parser, value, "unknown word", "a word", instead);
 }
 
 /* The words that spile__algorithm_find knows. */
@@ -247,33 +256,35 @@ static int option_parse(limit_parser *parser, spile__limit_text *out) {
 
   if ((value = after(start, "capacity=")) != NULL) {
     if (out->capacity != 0)
-      return parser_fail(parser, start, "a second", "write one capacity");
+      return parser_fail(parser, start, "a second", NULL, "write one capacity");
     const char *end = value;
     bool too_large;
     int64_t capacity = number_parse(&end, &too_large);
     if (capacity < 1 || end != parser->at)
-      return parser_fail(parser, value, "no capacity:", "write a whole number of tokens from 1 to 2^53 - 1");
+      return parser_fail(parser, value, "no capacity:", "a number of tokens",
+                         "write a whole number of tokens from 1 to 2^53 - 1");
     out->capacity = capacity;
     return SPILE_OK;
   }
   if ((value = after(start, "debt=")) != NULL) {
     if (parser->debt_given)
-      return parser_fail(parser, start, "a second", "write one debt");
+      return parser_fail(parser, start, "a second", NULL, "write one debt");
     parser->debt_given = true;
     const char *end = value;
     bool too_large;
     out->debt = number_parse(&end, &too_large);
     if (out->debt < 0 || end != parser->at)
-      return parser_fail(parser, value, "no debt:", "write a whole number of tokens from 0 to 2^53 - 1");
+      return parser_fail(parser, value, "no debt:", "a number of tokens",
+                         "write a whole number of tokens from 0 to 2^53 - 1");
     return SPILE_OK;
   }
   if ((value = after(start, "name=")) != NULL) {
     if (out->name != NULL)
-      return parser_fail(parser, start, "a second", "write one name");
+      return parser_fail(parser, start, "a second", NULL, "write one name");
     out->name = value;
     out->name_len = (size_t)(parser->at - value);
     if (out->name_len < 1 || out->name_len > SPILE_NAME_LEN_MAX)
-      return parser_fail(parser, value, "a name is 1 to 255 bytes:", "write a shorter name, or none");
+      return parser_fail(parser, value, "a name is 1 to 255 bytes:", "a name", "write one of 1 to 255 bytes, or none");
     return SPILE_OK;
   }
   if ((value = after(start, "on_full=")) != NULL) {
@@ -290,11 +301,11 @@ static int option_parse(limit_parser *parser, spile__limit_text *out) {
   }
   if (spile__algorithm_find(start, len, &out->algorithm)) {
     if (parser->algorithm_given)
-      return parser_fail(parser, start, "a second algorithm:", "write one");
+      return parser_fail(parser, start, "a second algorithm:", NULL, "write one");
     parser->algorithm_given = true;
     return SPILE_OK;
   }
-  return parser_fail(parser, start, "unknown option",
+  return parser_fail(parser, start, "unknown option", "an option",
                      "known are capacity=, debt=, name=, on_full=, on_store_error= and the algorithms " ALGORITHMS);
 }
 
@@ -310,9 +321,9 @@ int spile__limit_parse(spile__limit_text *out, const char *text, spile_error *er
   if (result != SPILE_OK)
     return result;
   if (spile__algorithm_get(out->algorithm)->window && !whole)
-    return parser_fail(&parser, text, "a window counts whole tokens:", "write COUNT/WINDOW, such as 5/5m");
+    return parser_fail(&parser, text, "a window counts whole tokens:", NULL, "write COUNT/WINDOW, such as 5/5m");
   if (out->capacity == 0 && !whole)
-    return parser_fail(&parser, text, "a decimal rate has no capacity of its own:", "add ,capacity=TOKENS");
+    return parser_fail(&parser, text, "a decimal rate has no capacity of its own:", NULL, "add ,capacity=TOKENS");
   if (out->capacity == 0)
     out->capacity = out->refill_tokens;
   return SPILE_OK;

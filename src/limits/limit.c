@@ -97,9 +97,12 @@ static bool rate_read(limit_reading *reading, const spile__node *node, const cha
   /* A limit of a decimal rate has to have one; it is thrown away. */
   spile__text_put(&text, ",capacity=1");
   spile__limit_text parsed;
-  spile_error error = {0};
-  if (spile__limit_parse(&parsed, limit, &error) != SPILE_OK) {
+  if (spile__limit_parse(&parsed, limit, NULL) != SPILE_OK) {
+    /* It is the rate that is wrong, whatever stands behind it: told of the rate alone. */
     const char *unused;
+    spile_error error = {0};
+    limit[len + strlen(period)] = '\0';
+    (void)spile__limit_parse(&parsed, limit, &error);
     spile__fault_error(faults, node, advice, "%s is no rate: %s", spile__show(rate, len).text,
                        message_split(error.message, &unused));
     return false;
