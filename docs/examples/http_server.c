@@ -6,19 +6,14 @@
  * account that an X-Api-Key belongs to, else an address. A key that nobody has is no account: as a bucket of its own
  * each invented key would be a new, full one.
  *
- *   http_server -f FILE     the limits; without it nothing is limited
- *               -s URI      where the buckets are (memory:)
- *               -l ADDRESS  127.0.0.1:8080, port 0 for any that is free, or unix:PATH
- *               -k FILE     accounts, a line each: KEY TENANT TIER
- *               -c SECONDS  how long an account is remembered (300)
- *               -t THREADS  that answer, in each process (2)
- *               -w WORKERS  processes that share the port; not with memory:, of which each would have its own (0: one)
+ * http_server --help tells its options.
  *
  * SIGHUP reads the limits again; a file with faults is reported and changes nothing. SIGTERM and SIGINT end the server.
  * /authorize answers for a gateway (gateway.md); /metrics is for Prometheus, and with -w of whichever worker it met.
  * Loopback and UNIX-socket peers may name the client in X-Forwarded-For, so a proxy in front must set it.
  */
 #include <errno.h>
+#include <getopt.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <pthread.h>
@@ -41,8 +36,8 @@
 enum { WORKERS_MAX = 64, THREADS_MAX = 64, IDLE_SECONDS = 30 };
 
 typedef struct server {
-  const char *limits_file, *store;
-  long threads, workers;
+  const char *limits_file, *store, *address, *accounts_file;
+  long threads, workers, remember_s;
   spile_limiter *limiter; /* NULL: nothing is limited */
   spile_http_settings *settings;
 } server;
@@ -311,43 +306,71 @@ static bool number_read(const char *text, long min, long max, long *out) {
   return end != text && *end == '\0' && *out >= min && *out <= max;
 }
 
-int main(int argc, char **argv) {
-  server s = {.store = "memory:", .threads = 2};
-  const char *address = "127.0.0.1:8080";
-  const char *accounts_file = NULL;
-  long remember_s = 300;
+static const char usage[] =
+    "usage: http_server [option...]\n"
+    "An HTTP server under a limits file.\n\n"
+    "  -f FILE     the limits; without it nothing is limited\n"
+    "  -s URI      where the buckets are: memory: (default), lmdb:PATH, redis://HOST or redis+unix:///PATH\n"
+    "  -l ADDRESS  HOST:PORT, port 0 for any that is free, or unix:PATH (default 127.0.0.1:8080)\n"
+    "  -k FILE     accounts, a line each: KEY TENANT TIER\n"
+    "  -c SECONDS  how long an account is remembered, 0 to 86400 (default 300)\n"
+    "  -t THREADS  that answer, in each process, 1 to 64 (default 2)\n"
+    "  -w WORKERS  processes that share the port, 1 to 64; not with memory:, of which each would have its own\n"
+    "  -h, --help  this\n";
+
+/* Reads the command line. @return what is wrong with it, or NULL; *help is set when only the usage is wanted */
+static const char *options_read(server *s, int argc, char **argv, bool *help) {
+  static const struct option words[] = {{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
   bool ok = true;
-  for (int option; ok && (option = getopt(argc, argv, "f:s:l:k:c:t:w:")) != -1;) {
+  for (int option; (option = getopt_long(argc, argv, "f:s:l:k:c:t:w:h", words, NULL)) != -1;) {
     if (option == 'f')
-      s.limits_file = optarg;
+      s->limits_file = optarg;
     else if (option == 's')
-      s.store = optarg;
+      s->store = optarg;
     else if (option == 'l')
-      address = optarg;
+      s->address = optarg;
     else if (option == 'k')
-      accounts_file = optarg;
+      s->accounts_file = optarg;
     else if (option == 'c')
-      ok = number_read(optarg, 0, 86400, &remember_s);
+      ok = number_read(optarg, 0, 86400, &s->remember_s);
     else if (option == 't')
-      ok = number_read(optarg, 1, THREADS_MAX, &s.threads);
+      ok = number_read(optarg, 1, THREADS_MAX, &s->threads);
+    else if (option == 'w')
+      ok = number_read(optarg, 0, WORKERS_MAX, &s->workers);
+    else if (option == 'h')
+      *help = true;
     else
-      ok = option == 'w' && number_read(optarg, 0, WORKERS_MAX, &s.workers);
+      return ""; /* getopt_long has said it */
+    if (*help)
+      return NULL;
+    if (!ok)
+      return "a number is none, or out of its range";
   }
-  if (!ok || optind != argc || (s.workers > 0 && strncmp(s.store, "memory:", 7) == 0)) {
-    fprintf(stderr, "usage: http_server [-f LIMITS] [-s STORE] [-l ADDRESS] [-k ACCOUNTS] [-c SECONDS] [-t THREADS] "
-                    "[-w WORKERS, not with memory:]\n");
-    return 2;
+  if (optind != argc)
+    return "there is a word that belongs to no option";
+  return s->workers > 0 && strncmp(s->store, "memory:", 7) == 0 ? "each worker would have a memory: of its own" : NULL;
+}
+
+int main(int argc, char **argv) {
+  server s = {.store = "memory:", .address = "127.0.0.1:8080", .remember_s = 300, .threads = 2};
+  bool help = false;
+  const char *fault = options_read(&s, argc, argv, &help);
+  if (fault != NULL && fault[0] != '\0')
+    fprintf(stderr, "http_server: %s\n", fault);
+  if (help || fault != NULL) {
+    fputs(usage, fault != NULL ? stderr : stdout);
+    return fault != NULL ? 2 : 0;
   }
-  accounts_init(accounts_file, remember_s);
+  accounts_init(s.accounts_file, s.remember_s);
   (void)sigemptyset(&signals);
   for (size_t i = 0; i < 4; i++)
     (void)sigaddset(&signals, (int[]){SIGHUP, SIGTERM, SIGINT, SIGCHLD}[i]);
   (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
-  int fd = listen_on(address);
+  int fd = listen_on(s.address);
   if (fd < 0)
     return 2;
   int status = s.workers > 0 ? supervise(&s, fd) : serve(&s, fd);
-  if (strncmp(address, "unix:", 5) == 0)
-    (void)unlink(address + 5);
+  if (strncmp(s.address, "unix:", 5) == 0)
+    (void)unlink(s.address + 5);
   return status;
 }

@@ -300,6 +300,22 @@ EOF
     same 'the exit status of a server whose workers cannot start' "$status" 2
 }
 
+it_tells_its_options() {
+    "$server" --help >"$work/help" 2>"$work/server.err" || fail "the exit status of --help is $?"
+    same 'what --help says on standard error' "$(cat "$work/server.err")" ''
+    for option in f s l k c t w; do
+        same "lines of --help for -$option" "$(grep -c "^  -$option [A-Z]" "$work/help")" 1
+    done
+    "$server" -h | cmp - "$work/help" || fail '-h says another thing than --help'
+    for wrong in --wrong -x -f '-t 0' '-c 1x' '-w 65' 'word' '-w 2'; do
+        status=0
+        "$server" $wrong >"$work/server.out" 2>"$work/server.err" || status=$?
+        same "the exit status of http_server $wrong" "$status" 2
+        grep -q '^  -f FILE ' "$work/server.err" || fail "http_server $wrong does not tell the usage"
+        same "what http_server $wrong says on standard output" "$(cat "$work/server.out")" ''
+    done
+}
+
 # nginx listens on an address of 127.0.0.0/8 that most likely nobody has, as it cannot say which port it was given.
 gateway_start() {
     for try in 1 2 3 4 5; do
