@@ -206,6 +206,18 @@ Test(cli_limits, a_key_lacking_what_a_limit_is_kept_by_is_a_usage_error) {
   expect_contains(run.out, "\"outcome\":\"denied\"");
 }
 
+Test(cli_limits, an_ip_that_is_no_address_is_told_as_such) {
+  static const char *const wrong[] = {"ip=not-an-ip", "ip=203.0.113.256", "tenant=acme,ip=unknown", "ip=10.0.0.0/8"};
+  for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+    RUN("take", wrong[i], "--limits", site(), "--route", "POST /login");
+    expect_failure(2, "KEY: what ip= has is no address; write one such as ip=203.0.113.9 or ip=2001:db8::1\n");
+  }
+  RUN("clear", "ip=not-an-ip", "--limits", site(), "--route", "POST /login");
+  expect_failure(2, "KEY: what ip= has is no address; ");
+  RUN("take", "ip=[2001:db8::1]:80", "--limits", site(), "--route", "POST /login");
+  expect_status(0);
+}
+
 /* ---- Words of the file ---- */
 
 #define NO_NUMBERS "\"capacity\":null,\"remaining\":null,\"retry_after_ms\":null,\"reset_after_ms\":null,"

@@ -6,6 +6,7 @@
 
 #include "cli/options.h"
 #include "cli/output.h"
+#include "limits/network.h"
 
 static const char *caller_header(void *user, const char *name) {
   const cli_caller *own = user;
@@ -72,6 +73,11 @@ static const char **caller_member(cli_caller *out, const char *kind) {
   return &out->headers[out->header_count++].value;
 }
 
+static bool is_address(const char *text) {
+  spile__address address;
+  return spile__address_parse(&address, text, strlen(text));
+}
+
 int caller_parse(cli_caller *out, const char *key) {
   memset(out, 0, sizeof(*out));
   out->caller = (spile_caller)SPILE_CALLER_INIT;
@@ -104,6 +110,8 @@ int caller_parse(cli_caller *out, const char *key) {
     if (*value == '\0' || strchr(value, '=') != NULL || !value_decode(value))
       return message(EXIT_USAGE,
                      "KEY: a value is empty or not encoded; write %%3D for '=', %%2C for ',', %%25 for '%%'");
+    if (member == &out->caller.ip && !is_address(value))
+      return message(EXIT_USAGE, "KEY: what ip= has is no address; write one such as ip=203.0.113.9 or ip=2001:db8::1");
     *member = value;
     part = comma != NULL ? comma + 1 : NULL;
   }

@@ -76,10 +76,8 @@ static int subject_missing(const file_question *q, const spile__route_limit *lim
                    "KEY is bare, so it is the first of what the limit %s is kept by (%s), and an ip must be "
                    "an address; write KIND=VALUE",
                    name, kinds);
-  return message(EXIT_USAGE,
-                 "KEY has nothing that the limit %s is kept by (%s); write KIND=VALUE of one of them, an ip "
-                 "being an address",
-                 name, kinds);
+  return message(EXIT_USAGE, "KEY has nothing that the limit %s is kept by (%s); write KIND=VALUE of one of them", name,
+                 kinds);
 }
 
 static int secret_missing(const char *name) {
