@@ -90,7 +90,18 @@ Test(limiter, asks_the_store_nothing_when_an_argument_is_wrong) {
   spile_decision each[2];
   cr_assert(eq(int, spile_take_all(r.limiter, requests, 2, &d, each), SPILE_EINVAL));
   cr_assert(eq(int, each[1].outcome, 0));
+  /* Which of them is wrong. */
+  cr_assert(eq(u32, d.index, 1));
+  cr_assert(eq(u32, each[0].index, 0));
   cr_assert(eq(int, spile_wait(r.limiter, r.limit, "k", 1, 1, -2, &d), SPILE_EINVAL));
+  cr_assert(eq(str, d.detail, "the longest wait is below zero"));
+  memset(each, 1, sizeof(each));
+  cr_assert(eq(int, spile_wait_all(r.limiter, requests, 2, -2, &d, each), SPILE_EINVAL));
+  cr_assert(each[0].outcome == 0 && each[1].outcome == 0);
+  memset(each, 1, sizeof(each));
+  cr_assert(eq(int, spile_wait_all(NULL, requests, 2, 10, &d, each), SPILE_EINVAL));
+  cr_assert(eq(str, d.detail, "the limiter is NULL"));
+  cr_assert(each[0].outcome == 0 && each[1].outcome == 0);
   cr_assert(eq(int, spile_clear(r.limiter, r.limit, "k", 0, NULL), SPILE_EINVAL));
   cr_assert(eq(int, spile_clean(r.limiter, (spile_clean_what)99, NULL), SPILE_EINVAL));
   cr_assert(eq(int, spile_each(r.limiter, NULL, NULL, NULL), SPILE_EINVAL));
@@ -405,8 +416,9 @@ Test(limiter, believes_no_store_that_answers_what_it_may_not) {
   static const struct {
     int code;
     int64_t debt;
-  } rows[] = {{SPILE_ALLOWED, 0}, {SPILE_DENIED, 0},     {4711, 0},
-              {SPILE_OK, -1},     {SPILE_OK, INT64_MIN}, {SPILE_OK, 60000 + 1001}};
+  } rows[] = {{SPILE_ALLOWED, 0},    {SPILE_DENIED, 0},       {4711, 0},          {SPILE_EINVAL, 0}, {SPILE_EFORK, 0},
+              {SPILE_ENOSUBJECT, 0}, {SPILE_ECONFIG, 0},      {SPILE_ENOTSUP, 0}, {-99, 0},          {SPILE_OK, -1},
+              {SPILE_OK, INT64_MIN}, {SPILE_OK, 60000 + 1001}};
   for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
     spile_reading reading = {{rows[i].debt}};
     cr_assert(spile_scripted_store_answer(r.store, rows[i].code, SPILE_REASON_NONE, &reading, 1));
@@ -417,6 +429,46 @@ Test(limiter, believes_no_store_that_answers_what_it_may_not) {
     cr_assert(eq(int, d.store_error, SPILE_REASON_PROTOCOL));
   }
   rig_stop(&r);
+}
+
+static int clear_code;
+
+static int clear_badly(spile_store *store, const spile_item *item, int64_t deadline_ms, spile_error *error) {
+  (void)store;
+  (void)item;
+  (void)deadline_ms;
+  (void)error;
+  return clear_code;
+}
+
+Test(limiter, says_something_where_a_store_says_nothing_and_refuses_one_without_a_deadline) {
+  spile_scripted_store *scripted = spile_scripted_store_new();
+  spile_store *store = spile_scripted_store_base(scripted);
+  spile_store_ops ops = *store->ops;
+  store->ops = &ops;
+  spile_limiter *limiter;
+  spile_error error = {0};
+  static const int64_t timeouts_ms[] = {-1, 3600001, INT64_MAX};
+  for (size_t i = 0; i < sizeof(timeouts_ms) / sizeof(timeouts_ms[0]); i++) {
+    ops.timeout_ms = timeouts_ms[i];
+    error = (spile_error){0};
+    cr_assert(eq(int, spile_open_store(&limiter, store, NULL, &error), SPILE_EINVAL));
+    cr_assert(strstr(error.message, "timeout_ms of the store") != NULL, "%s", error.message);
+  }
+  ops.timeout_ms = 1000;
+  ops.clear = clear_badly;
+  cr_assert(eq(int, spile_open_store(&limiter, store, NULL, NULL), SPILE_OK));
+  spile_limit *limit;
+  cr_assert(eq(int, spile_limit_parse(&limit, "5/s", NULL), SPILE_OK));
+  static const int codes[] = {SPILE_EUNAVAILABLE, SPILE_EFULL, SPILE_EINVAL, SPILE_ALLOWED, -99};
+  for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+    clear_code = codes[i];
+    error = (spile_error){0};
+    cr_assert(eq(int, spile_clear(limiter, limit, "k", 1, &error), SPILE_EUNAVAILABLE));
+    cr_assert(error.code == SPILE_EUNAVAILABLE && error.reason == SPILE_REASON_PROTOCOL && error.message[0] != '\0');
+  }
+  spile_limit_unref(limit);
+  spile_close(limiter);
 }
 
 Test(limiter, refuses_one_bucket_under_two_policies) {

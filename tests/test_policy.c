@@ -249,6 +249,11 @@ Test(policy, names_the_limit_whose_bucket_is_the_cause) {
   cr_assert(eq(i64, d.capacity, 2));
   cr_assert(eq(str, d.detail, "limit b?b: not ours; remove it"));
   cr_assert(eq(str, line, "own: no answer (foreign): limit b?b: not ours; remove it"));
+  /* What asks no policy names it alike. */
+  d = (spile_decision){0};
+  cr_assert(eq(int, spile_charge_all(limiter, requests, 2, &d, NULL), SPILE_EUNAVAILABLE));
+  cr_assert(eq(u32, d.index, 1));
+  cr_assert(eq(str, (char *)(uintptr_t)d.name, "b\tb"));
   /* A stricter policy decides, and the message still says whose bucket it is. */
   requests[1].limit = limits[2];
   cr_assert(eq(int, spile_take_all(limiter, requests, 2, &d, NULL), SPILE_EUNAVAILABLE));

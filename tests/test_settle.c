@@ -119,6 +119,10 @@ Test(settle, asks_no_policy_when_the_store_does_not_answer) {
   answer(&r, SPILE_EUNAVAILABLE, SPILE_REASON_CONNECT, 0);
   cr_assert(eq(int, spile_charge_all(r.limiter, requests, 2, &d, each), SPILE_EUNAVAILABLE));
   cr_assert(each[1].outcome == 0 && each[1].store_error == SPILE_REASON_CONNECT && each[1].index == 1);
+  cr_assert(eq(str, (char *)(uintptr_t)d.name, "default"));
+  cr_assert(d.index == 0 && d.capacity == 5 && d.remaining == SPILE_UNKNOWN);
+  cr_assert(eq(str, (char *)(uintptr_t)each[1].name, "default"));
+  cr_assert(eq(i64, each[1].capacity, 5));
   spile_limit_unref(limit);
   spile_close(r.limiter);
 }

@@ -59,10 +59,37 @@ static void error_mask(spile_error *error) {
   }
 }
 
+int spile__answer_settle(spile_error *error, int result, bool valid) {
+  if (!valid) {
+    error->code = 0;
+    error->reason = SPILE_REASON_PROTOCOL;
+    result = spile__fail(error, SPILE_EUNAVAILABLE, "the store answered what it may not answer", NULL);
+  }
+  spile__error_settle(error, result);
+  error_mask(error);
+  return result;
+}
+
 /* As spile__item_valid of a take or a peek. */
 static inline bool item_valid(const spile_item *item) {
   const spile_spec *spec = item->spec;
   return spile__algorithm_get(spec->algorithm)->reading_valid(&spec->shape, &item->reading, item->cost);
+}
+
+/* Whether a store may say so, as in the store contract. */
+static bool is_answer(int result, const spile_call *call, bool asks) {
+  switch (result) {
+  case SPILE_OK:
+  case SPILE_EUNAVAILABLE:
+  case SPILE_ENOMEM:
+    return true;
+  case SPILE_EFULL:
+    return call->full_item < call->n;
+  case SPILE_ENOTSUP:
+    return !asks;
+  default:
+    return false;
+  }
 }
 
 /*
@@ -74,19 +101,12 @@ static int store_decide(spile_store *store, spile_call *call) {
   call->failed_item = SIZE_MAX;
   int result = store->ops->decide(store, call);
   const bool asks = spile__call_asks(call);
-  bool valid = result <= SPILE_OK && (result != SPILE_EFULL || call->full_item < call->n);
+  bool valid = is_answer(result, call, asks);
   for (size_t i = 0; i < call->n && valid && result == SPILE_OK; i++)
     valid = asks ? item_valid(&call->items[i]) : spile__item_valid(&call->items[i], call->verb);
   if (valid && result == SPILE_OK)
     return SPILE_OK;
-  if (!valid) {
-    call->error->code = 0;
-    call->error->reason = SPILE_REASON_PROTOCOL;
-    result = spile__fail(call->error, SPILE_EUNAVAILABLE, "the store answered what it may not answer", NULL);
-  }
-  spile__error_settle(call->error, result);
-  error_mask(call->error);
-  return result;
+  return spile__answer_settle(call->error, result, valid);
 }
 
 /* Says in front of a message which limit it is about. The key is nobody's business. */
@@ -162,14 +182,19 @@ static int decide_by_policy(const spile_limiter *limiter, const spile_item *item
   return decision->outcome;
 }
 
-/* A charge or a refund admits nobody, so whoever asked has to know that it is not made, or not known to be. */
-static int decide_unsettled(int code, const spile_error *error, size_t n, spile_decision *decision,
-                            spile_decision *each) {
+/*
+ * A charge or a refund admits nobody, so whoever asked has to know that it is not made, or not known to be. `failed` is
+ * the item whose bucket is why, or n.
+ */
+static int decide_unsettled(int code, const spile_error *error, const spile_item *items, size_t n, size_t failed,
+                            spile_decision *decision, spile_decision *each) {
   spile__decision_fail(decision, error);
   for (size_t i = 0; i < n && each != NULL; i++) {
     each[i] = *decision;
-    each[i].index = (uint32_t)i;
+    decision_without_store(&each[i], &items[i], i, 0, SPILE_BY_NOBODY);
   }
+  size_t named = failed < n ? failed : 0;
+  decision_without_store(decision, &items[named], named, 0, SPILE_BY_NOBODY);
   return code;
 }
 
@@ -268,7 +293,7 @@ static int decide_full_with(spile_limiter *limiter, spile_call *call, const spil
       UINT64_C(1) << call->full_item | (n < 64 ? call->full_items & ((UINT64_C(1) << n) - 1) : call->full_items);
   /* A charge admits nobody, so there is no policy to ask. */
   if (call->verb == SPILE_VERB_CHARGE || call->verb == SPILE_VERB_REFUND)
-    return decide_unsettled(SPILE_EFULL, call->error, n, decision, each);
+    return decide_unsettled(SPILE_EFULL, call->error, items, n, call->full_item, decision, each);
   for (;;) {
     const spile_error why = *call->error;
     size_t at = strictest_full(items, n, full);
@@ -373,7 +398,7 @@ static int limiter_decide_failed(spile_limiter *limiter, int code, const spile_c
   limiter_log_failure(limiter, error);
 
   if (call->verb == SPILE_VERB_CHARGE || call->verb == SPILE_VERB_REFUND)
-    return decide_unsettled(code, error, n, decision, each);
+    return decide_unsettled(code, error, items, n, failed, decision, each);
   for (size_t i = 0; i < n && each != NULL; i++) {
     if (decide_by_policy(limiter, &items[i], i, error, &each[i]) == SPILE_ALLOWED)
       each[i].granted = call->most;
@@ -398,7 +423,7 @@ static int decide_unable(const spile_call *call, spile_decision *decision, spile
   call->error->code = 0;
   call->error->reason = SPILE_REASON_NONE;
   (void)spile__fail(call->error, SPILE_ENOTSUP, "this store cannot charge, refund or take up to a number", NULL);
-  return decide_unsettled(SPILE_ENOTSUP, call->error, call->n, decision, each);
+  return decide_unsettled(SPILE_ENOTSUP, call->error, call->items, call->n, call->n, decision, each);
 }
 
 /* No capacity is below what a take up to may grant. */

@@ -81,7 +81,7 @@ void spile__error_settle(spile_error *error, int code) {
   if (error->message[0] != '\0')
     return;
   const char *text = code == SPILE_EUNAVAILABLE
-                         ? "the store does not say what is wrong; whether a take was charged is not known"
+                         ? "the store does not say what is wrong; whether it was done is not known"
                          : spile_code_text(code);
   memcpy(error->message, text, strlen(text) + 1);
 }

@@ -95,16 +95,18 @@ static bool same_policy(const spile_spec *a, const spile_spec *b) {
 
 /*
  * Makes items of requests, one a bucket, costs summed; item_of says which item a request went into.
- * @return NULL, or what is wrong, with `*code`
+ * @return NULL, or what is wrong, with `*code` and of which request
  */
 static const char *items_make(const spile_limiter *limiter, const spile_request *requests, size_t n, spile_item *items,
-                              size_t *item_count, uint8_t *item_of, int *code) {
+                              size_t *item_count, uint8_t *item_of, int *code, size_t *failed) {
+  *failed = 0;
   *code = SPILE_EINVAL;
   if (requests == NULL || n < 1 || n > SPILE_REQUESTS_MAX)
     return "there must be 1 to 64 requests";
   size_t count = 0;
   for (size_t i = 0; i < n; i++) {
     const spile_request *request = &requests[i];
+    *failed = i;
     const char *fault = request_fault(limiter, request->limit, request->key, request->key_len, request->cost, code);
     if (fault != NULL)
       return fault;
@@ -234,10 +236,15 @@ static int asking_run(spile_limiter *limiter, spile_verb verb, asking *asked, sp
   return result;
 }
 
-static int asking_refuse(int code, const char *fault, size_t n, spile_decision *decision, spile_decision *each) {
+/* @param failed  the request that is refused, 0 where all of them are */
+static int asking_refuse(int code, const char *fault, size_t failed, size_t n, spile_decision *decision,
+                         spile_decision *each) {
   (void)decision_refuse(decision, code, fault);
-  for (size_t i = 0; i < n && n <= SPILE_REQUESTS_MAX && each != NULL; i++)
+  for (size_t i = 0; i < n && n <= SPILE_REQUESTS_MAX && each != NULL; i++) {
     each[i] = *decision;
+    each[i].index = (uint32_t)i;
+  }
+  decision->index = (uint32_t)failed;
   return code;
 }
 
@@ -248,8 +255,10 @@ static int asking_make(const spile_limiter *limiter, const spile_request *reques
   asked->item_count = 0;
   asked->most = 0;
   int code;
-  const char *fault = items_make(limiter, requests, n, asked->items, &asked->item_count, asked->item_of, &code);
-  return fault == NULL ? SPILE_OK : asking_refuse(code, fault, n, decision, each);
+  size_t failed;
+  const char *fault =
+      items_make(limiter, requests, n, asked->items, &asked->item_count, asked->item_of, &code, &failed);
+  return fault == NULL ? SPILE_OK : asking_refuse(code, fault, failed, n, decision, each);
 }
 
 static int asking_make_and_run(spile_limiter *limiter, spile_verb verb, const spile_request *requests, size_t n,
@@ -306,10 +315,10 @@ int spile_take_up_to_all(spile_limiter *limiter, const spile_request *requests, 
   if (result != SPILE_OK)
     return result;
   if (min < 0 || max < min)
-    return asking_refuse(SPILE_EINVAL, "the least is below zero, or the most is below the least", n, decision, each);
+    return asking_refuse(SPILE_EINVAL, "the least is below zero, or the most is below the least", 0, n, decision, each);
   if (asked.item_count < n)
-    return asking_refuse(SPILE_EINVAL, "two requests of a take up to name the same bucket; name each once", n, decision,
-                         each);
+    return asking_refuse(SPILE_EINVAL, "two requests of a take up to name the same bucket; name each once", 0, n,
+                         decision, each);
   asked.most = max;
   for (size_t i = 0; i < asked.item_count; i++)
     asked.items[i].cost = min;
@@ -365,8 +374,8 @@ int spile_wait_all(spile_limiter *limiter, const spile_request *requests, size_t
   spile_decision unwanted;
   if (decision == NULL)
     decision = &unwanted;
-  if (limiter == NULL || (max_ms < 0 && max_ms != SPILE_FOREVER))
-    return decision_refuse(decision, SPILE_EINVAL, "the limiter is NULL or the longest wait is below zero");
+  if (max_ms < 0 && max_ms != SPILE_FOREVER)
+    return asking_refuse(SPILE_EINVAL, "the longest wait is below zero", 0, n, decision, each);
   spile_item items[SPILE_REQUESTS_MAX];
   uint8_t item_of[SPILE_REQUESTS_MAX];
   asking asked = {.items = items, .item_of = item_of};
@@ -411,7 +420,15 @@ int spile_clear(spile_limiter *limiter, const spile_limit *limit, const void *ke
   result = spile__limiter_time(limiter, &item, 1, &now_ms, &deadline_ms);
   if (result != SPILE_OK)
     return spile__fail(error, result, "the given time is outside 0 to SPILE_TIME_MAX_MS", NULL);
-  return limiter->store->ops->clear(limiter->store, &item, deadline_ms, error);
+  spile_error answer = {0};
+  result = limiter->store->ops->clear(limiter->store, &item, deadline_ms, &answer);
+  if (result == SPILE_OK)
+    return SPILE_OK;
+  result = spile__answer_settle(&answer, result, result == SPILE_EUNAVAILABLE || result == SPILE_ENOMEM);
+  answer.code = result;
+  if (error != NULL && error->code == 0)
+    *error = answer;
+  return result;
 }
 
 int spile_clean(spile_limiter *limiter, spile_clean_what what, spile_error *error) {

@@ -54,6 +54,13 @@ struct spile_limiter {
 };
 
 /*
+ * What a store that may be somebody's own gave in the place of an answer: one line, a reason and a text in any case.
+ * @param valid  whether the contract lets a store answer `result`
+ * @return the code to hand on: `result`, or SPILE_EUNAVAILABLE
+ */
+int spile__answer_settle(spile_error *error, int result, bool valid);
+
+/*
  * The time for a call and its deadline; without items the deadline is the limiter's.
  * @return SPILE_OK; SPILE_EINVAL, the given time is out of range
  */

@@ -228,6 +228,9 @@ int spile_open_store(spile_limiter **out, spile_store *store, const spile_option
   if (store == NULL || store->ops == NULL || store->ops->abi < 1 || store->ops->abi > SPILE_STORE_ABI ||
       store->ops->decide == NULL || store->ops->clear == NULL || store->ops->close == NULL)
     return spile__fail(error, SPILE_EINVAL, "the store is NULL, of another ABI, or lacks decide, clear or close", NULL);
+  if (store->ops->timeout_ms < 0 || store->ops->timeout_ms > SPILE__TIMEOUT_MAX_MS)
+    return spile__fail(error, SPILE_EINVAL, "timeout_ms of the store is #; it must be 0 to 3600000",
+                       &store->ops->timeout_ms);
   spile_options options;
   spile_limiter *limiter = NULL;
   int result = options_read(&options, given, error);

@@ -127,10 +127,10 @@ typedef struct spile_store spile_store;
 typedef struct spile_store_ops {
   uint32_t abi;     /* SPILE_STORE_ABI of the header it was written against */
   const char *name; /* "memory", "lmdb", … */
-  /* The deadline of a call unless the caller sets one. 0: calls never block. Then deadline_ms is INT64_MAX whatever
-   * options and limits say, and no breaker stands before the store, since one that cannot be slow is not helped by not
-   * being asked. A store that wraps another must hand on its number: with a 0 around one that blocks nothing
-   * ends its calls. */
+  /* The deadline of a call unless the caller sets one, at most 3,600,000 ms. 0: calls never block. Then deadline_ms is
+   * INT64_MAX whatever options and limits say, and no breaker stands before the store, since one that cannot be slow is
+   * not helped by not being asked. A store that wraps another must hand on its number: with a 0 around one that blocks
+   * nothing ends its calls. */
   int64_t timeout_ms;
 
   /* ABI 1 */
