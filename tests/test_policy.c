@@ -264,6 +264,23 @@ Test(policy, names_the_limit_whose_bucket_is_the_cause) {
   spile_close(limiter);
 }
 
+Test(policy, a_detail_that_is_cut_shows_that_it_is) {
+  static const char message[] =
+      "a message of one hundred and fifty bytes, which is longer than what a decision has room "
+      "for, and which ends in the address of the store: /run/redis";
+  own_store own = {.base = {&own_ops}, .failed_item = SIZE_MAX, .reason = SPILE_REASON_CONNECT, .message = message};
+  spile_limiter *limiter;
+  cr_assert(eq(int, spile_open_store(&limiter, &own.base, NULL, NULL), SPILE_OK));
+  spile_limit *limit = limit_of("1/s");
+  spile_decision d;
+  cr_assert(eq(int, spile_take(limiter, limit, "k", 1, 1, &d), SPILE_EUNAVAILABLE));
+  cr_assert(eq(sz, strlen(d.detail), sizeof(d.detail) - 1));
+  cr_assert(eq(str, d.detail + sizeof(d.detail) - 4, "..."));
+  cr_assert(eq(int, strncmp(d.detail, message, sizeof(d.detail) - 4), 0));
+  spile_limit_unref(limit);
+  spile_close(limiter);
+}
+
 /* Also where the breaker tells what it was. */
 Test(policy, never_says_nothing_for_a_store_that_says_nothing) {
   own_store own = {.base = {&own_ops}, .failed_item = SIZE_MAX, .reason = SPILE_REASON_NONE, .message = ""};

@@ -473,7 +473,7 @@ Test(redis_pool, a_take_that_waits_for_a_link_ends_by_its_deadline) {
   cr_assert(got.took_ms >= 40 && got.took_ms < 5000, "%" PRId64 " ms", got.took_ms);
   got = store_take_within(store, "k", &spec, 200);
   ASSERT_UNAVAILABLE(got, SPILE_REASON_BUSY);
-  cr_assert(strstr(got.error.message, "every connection (2)") != NULL, "%s", got.error.message);
+  cr_assert(strstr(got.error.message, "all 2 connections") != NULL, "%s", got.error.message);
   spile_item item = {.key = "k", .key_len = 1, .spec = &spec};
   spile_error error = {0};
   cr_assert(eq(int, store->ops->clear(store, &item, store_monotonic_ms() + 10, &error), SPILE_EUNAVAILABLE));

@@ -192,8 +192,8 @@ int spile_limits_peek(spile_limiter *limiter, const spile_limits *limits, const 
  * Charges a request that was taken before, or gives back to it, as spile_charge_all and spile_refund_all do: for a cost
  * that is known only afterwards. Shadow limits too, each alone.
  *
- * @param cost  tokens for each limit of the route's own entry, 0 or more; the limits of every request are then only
- *              read. SPILE_ROUTE_COST: each limit its own cost, those of every request too, as a take of it has paid
+ * @param cost  tokens for each limit of the route's own entry, 0 or more; the limits of every request are then left
+ *              out. SPILE_ROUTE_COST: each limit its own cost, those of every request too, as a take of it has paid
  * @return as spile_charge, and SPILE_ENOSUBJECT and SPILE_ECONFIG as spile_limits_take; also for a request that is
  *         blocked or meets no limit in force what spile_limits_take returns, and nothing is done
  */

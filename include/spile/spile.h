@@ -218,7 +218,8 @@ typedef enum spile_log_level { SPILE_LOG_ERROR = 1, SPILE_LOG_WARNING = 2, SPILE
 typedef struct spile_options {
   size_t struct_size; /* set by SPILE_OPTIONS_INIT */
 
-  /* Longest time one call may spend on the store, in milliseconds, 1 to 3,600,000; 0: 25 for Redis, 1,000 for LMDB. */
+  /* Longest time one call may spend on the store, in milliseconds, 1 to 3,600,000; 0: 25 for Redis, 1,000 for LMDB.
+   * Opening an LMDB directory waits for others that are opening or hold its lock for as long, at least 1,000. */
   int64_t timeout_ms;
 
   /* Set before every key in a shared store, 1 to 64 of A-Z a-z 0-9 - . _ ~; NULL: "rl". */

@@ -233,8 +233,10 @@ static int lmdb_full(spile_call *call, const lmdb_found *found, bool held) {
     return lmdb_fail_held(call->error);
   call->full_item = (size_t)__builtin_ctzll(fresh);
   call->full_items = fresh;
-  return spile__store_fail(call->error, SPILE_EFULL, SPILE_REASON_NONE,
-                           "the LMDB map has no room for a new bucket or a larger state; open with a larger map_size");
+  return spile__store_fail(
+      call->error, SPILE_EFULL, SPILE_REASON_NONE,
+      "the LMDB map has no room for a new bucket or a larger state; close it everywhere, open it with a "
+      "larger map_size");
 }
 
 /* How many buckets a call adds. */

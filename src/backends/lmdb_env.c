@@ -64,25 +64,23 @@ int spile__lmdb_fail(spile_error *error, int result, const char *what) {
   case MDB_CORRUPTED:
   case MDB_PAGE_NOTFOUND:
   case MDB_INCOMPATIBLE:
-    return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_CORRUPT,
-                             "cannot %s: the LMDB data is damaged or not ours (%s); close the store everywhere and run "
-                             "\"spile repair\", which moves the data aside",
-                             what, mdb_strerror(result));
+    return spile__store_fail(
+        error, SPILE_EUNAVAILABLE, SPILE_REASON_CORRUPT,
+        "cannot %s: the LMDB data is damaged or not ours (%s); close it everywhere, run \"spile repair\"", what,
+        mdb_strerror(result));
   case MDB_PANIC:
     return spile__store_fail(
         error, SPILE_EUNAVAILABLE, SPILE_REASON_IO,
-        "cannot %s: an earlier write failed halfway (%s); the store opens itself anew once calls that "
-        "are under way have ended",
-        what, mdb_strerror(result));
+        "cannot %s: an earlier write failed halfway (%s); it opens anew once its calls have ended", what,
+        mdb_strerror(result));
   case ESTALE:
     return spile__store_fail(
         error, SPILE_EUNAVAILABLE, SPILE_REASON_IO,
-        "cannot %s: an earlier write failed halfway, and meanwhile the files of the LMDB directory "
-        "were removed or replaced; close the store and open it again",
-        what);
+        "cannot %s: a write failed halfway, then the LMDB files were removed or replaced; open it again", what);
   case MDB_MAP_FULL:
-    return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_IO,
-                             "cannot %s: the LMDB map has no page left; open with a larger map_size", what);
+    return spile__store_fail(
+        error, SPILE_EUNAVAILABLE, SPILE_REASON_IO,
+        "cannot %s: the LMDB map has no page left; close it everywhere, open it with a larger map_size", what);
   default:
     return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_IO, "cannot %s: %s", what, mdb_strerror(result));
   }
@@ -215,7 +213,8 @@ static int env_open(spile__lmdb_env *env, const spile__lmdb_settings *settings, 
 
   if (env->side.board->map_size != settings->map_size) {
     char line[256];
-    (void)snprintf(line, sizeof(line), "lmdb: map_size is %lld as long as others have it open: %.160s",
+    (void)snprintf(line, sizeof(line),
+                   "lmdb: map_size is %lld, as others have it; to change it close the store everywhere first: %.120s",
                    (long long)env->side.board->map_size, settings->path);
     outside->log(outside->log_user, SPILE_LOG_WARNING, line);
   }

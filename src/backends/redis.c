@@ -38,10 +38,10 @@ int spile__redis_borrow(spile__redis_store *store, int64_t deadline_ms, spile__r
   *out = spile__redis_pool_take(&store->pool, deadline_ms);
   if (*out != NULL)
     return SPILE_OK;
-  return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_BUSY,
-                           "every connection (%zu) was in use until too little time was left; nothing was charged; "
-                           "allow more of them or more time: %s",
-                           store->n_links, store->address.target);
+  return spile__store_fail(
+      error, SPILE_EUNAVAILABLE, SPILE_REASON_BUSY,
+      "all %zu connections were busy until too late; nothing was charged; allow more, or more time: %s", store->n_links,
+      store->address.target);
 }
 
 void spile__redis_return(spile__redis_store *store, spile__redis_link *link) {

@@ -44,11 +44,16 @@ int spile__limiter_time(const spile_limiter *limiter, const spile_item *items, s
 void spile__decision_fail(spile_decision *decision, const spile_error *error) {
   spile__decision_clear(decision);
   decision->store_error = error->reason;
+  static const char cut[] = "...";
   size_t len = strlen(error->message);
-  if (len >= sizeof(decision->detail))
-    len = sizeof(decision->detail) - 1;
+  if (len < sizeof(decision->detail)) {
+    memcpy(decision->detail, error->message, len + 1);
+    return;
+  }
+  /* Half an address reads like another one, so it is seen that there was more; the log has it all. */
+  len = sizeof(decision->detail) - sizeof(cut);
   memcpy(decision->detail, error->message, len);
-  decision->detail[len] = '\0';
+  memcpy(decision->detail + len, cut, sizeof(cut));
 }
 
 /* One line, whatever a store put in: it goes into logs and to terminals as it is. */
