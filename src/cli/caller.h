@@ -21,8 +21,8 @@ typedef struct cli_caller {
 
 /*
  * Reads KEY: one or more KIND=VALUE with commas between, a kind being tenant, user, api_key, ip or header:NAME, or,
- * without any '=', the value of the first kind of every chain. In a VALUE, ',' '=' and '%' are %2C %3D %25. An ip has to
- * be an address: one that is mistyped would meet other buckets unseen.
+ * without any '=', the value of the first kind of every chain. In a VALUE, ',' '=' and '%' are %2C %3D %25. An ip has
+ * to be an address: one that is mistyped would meet other buckets unseen.
  *
  * @return EXIT_ALLOWED, or EXIT_USAGE with a message, which never shows a value: it may be an API key
  */
