@@ -167,7 +167,7 @@ static const cell_row cells[] = {
     {"unavailable", "1/s", SPILE_EUNAVAILABLE, SPILE_REASON_OOM, 0, 1, SPILE_EUNAVAILABLE,
      MEMBER(unavailable[SPILE_REASON_OOM])},
     {"no memory", "1/s", SPILE_ENOMEM, SPILE_REASON_NONE, 0, 1, SPILE_ENOMEM, MEMBER(unavailable[SPILE_REASON_MEMORY])},
-    {"an argument error of the store", "1/s", SPILE_EINVAL, SPILE_REASON_NONE, 0, 1, SPILE_EINVAL,
+    {"what a store may not answer", "1/s", SPILE_EINVAL, SPILE_REASON_NONE, 0, 1, SPILE_EUNAVAILABLE,
      MEMBER(unavailable[SPILE_REASON_PROTOCOL])},
 };
 
