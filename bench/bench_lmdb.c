@@ -197,7 +197,7 @@ static void limiter_fill(lmdb_world *world) {
 static void world_open(lmdb_world *world, const char *directory, const lmdb_mode *mode, bool fill) {
   char path[BENCH_PATH_LEN + 64];
   *world = (lmdb_world){.random = (uint64_t)getpid()};
-  /* A bucket stays in debt for an hour a token, longer than any run. */
+  /* A bucket is not full again for an hour a token, longer than any run. */
   world->limit = bench_limit("1/h,capacity=80000");
   (void)snprintf(path, sizeof(path), "lmdb:%s/spile?sync=%s&map_size=1GiB", directory, mode->name);
   world->limiter = bench_open(path, NULL);

@@ -25,7 +25,7 @@
 static const char *const about =
     "ns of a thread's processor time per key taken, smaller is better; 2 threads: of the slower one, per key of both\n"
     "floor: SipHash-1-3 of the key and a read-modify-write of one 64-byte line, in a table of the same size\n"
-    "given time: options.now_ms returns a constant; clock: the store's own. Every bucket is in debt";
+    "given time: options.now_ms returns a constant; clock: the store's own. No bucket is full";
 
 static int64_t keys_option;
 static int64_t rounds_option = 15;
@@ -192,7 +192,7 @@ static spile_limiter *limiter_open(size_t keys, bool given_time) {
   return bench_open(uri, given_time ? constant_now : NULL);
 }
 
-/* Takes each key once, so that it has a bucket in debt. */
+/* Takes each key once, so that it has a bucket that is not full. */
 static void limiter_fill(spile_limiter *limiter, const spile_limit *limit, size_t keys) {
   char key[BENCH_KEY_LEN];
   for (size_t i = 0; i < keys; i++) {

@@ -22,7 +22,7 @@
 #define KEY_LEN_MAX 64
 
 static const char *const about =
-    "its own redis-server on a unix socket and a processor of its own, no persistence; uniform keys, all in debt\n"
+    "its own redis-server on a unix socket and a processor of its own, no persistence; uniform keys, none full\n"
     "1: median us of a call that waits for its answer. 2: us of the server's main thread per bucket, by INFO cpu\n"
     "seed: TIME, HMGET, HSET, PEXPIRE in floats. N: units a millisecond; N = 1 is every 1/s, 10/s, 100/m, 1000/d";
 
