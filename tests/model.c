@@ -286,7 +286,7 @@ static int64_t model_level_charge(model_item *item) {
 static int64_t model_window_charge(model_item *item, int64_t now_ms) {
   model_int wanted = item->cost;
   model_int low = 0;
-  model_int high = wanted + 1;
+  model_int high = (wanted < item->limit.capacity ? wanted : item->limit.capacity) + 1;
   while (high - low > 1) {
     item->cost = low + (high - low) / 2;
     if (model_window_fits(item, now_ms))
@@ -369,14 +369,20 @@ int model_take_up_to(model_bucket *buckets, int64_t now_ms, const model_request 
     never = never || requests[i].cost > requests[i].limit.capacity;
     most = most < requests[i].limit.capacity ? most : requests[i].limit.capacity;
   }
-  /* The largest cost that a peek allows, for all of them at once. */
+  /* The largest cost that all of them have. */
+  model_item items[SPILE_REQUESTS_MAX];
+  size_t item_of[SPILE_REQUESTS_MAX];
+  size_t count = model_items(buckets, now_ms, requests, n, items, item_of);
   int64_t low = requests[0].cost - 1;
   int64_t high = most + 1;
   while (high - low > 1 && !never) {
     int64_t middle = low + (high - low) / 2;
-    for (size_t i = 0; i < n; i++)
-      tries[i].cost = middle;
-    if (model_decide(buckets, false, now_ms, tries, n, decision, each) == SPILE_ALLOWED)
+    bool all_fit = true;
+    for (size_t j = 0; j < count; j++) {
+      items[j].cost = middle;
+      all_fit = all_fit && model_item_fits(&items[j], now_ms);
+    }
+    if (all_fit)
       low = middle;
     else
       high = middle;

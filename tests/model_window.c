@@ -11,6 +11,7 @@
  * The clock rule and changes of the limit move what was taken to other times, so that the sums then come out right.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "model.h"
 
@@ -36,9 +37,18 @@ int64_t model_window_full_time_ms(const model_limit *limit) {
   return limit->algorithm == SPILE_SLIDING_WINDOW ? 2 * limit->period_ms : limit->period_ms;
 }
 
+/* Only as much as there is: a log has room for far more. */
+static void copy(model_log *to, const model_log *from) {
+  to->reached_ms = from->reached_ms;
+  to->n = from->n;
+  memcpy(to->events, from->events, from->n * sizeof(from->events[0]));
+}
+
 /* The start of the window of an instant, which may be before 1970. */
 static int64_t window_of(const model_limit *limit, int64_t at_ms) {
-  return (int64_t)model_floor(at_ms, limit->period_ms) * limit->period_ms;
+  int64_t window_ms = limit->period_ms;
+  int64_t into_ms = at_ms % window_ms;
+  return at_ms - (into_ms < 0 ? into_ms + window_ms : into_ms);
 }
 
 /* The instant at which a question of now_ms is decided: not before the window that was reached. */
@@ -92,7 +102,8 @@ static void add(model_log *log, int64_t at_ms, int64_t tokens) {
  */
 static void move(const model_limit *limit, model_log *log, int64_t last_ms, int64_t at_ms, int64_t before_ms,
                  int64_t most) {
-  model_log old = *log;
+  static model_log old; /* too large for a stack */
+  copy(&old, log);
   int64_t sums[2] = {0, 0};
   for (size_t i = 0; i < old.n; i++) {
     int64_t ago_ms = last_ms - window_of(limit, old.events[i].at_ms);
@@ -163,7 +174,7 @@ void model_window_read(model_item *item, int64_t now_ms) {
   item->log->n = 0;
   if (!bucket->stored)
     return;
-  *item->log = *bucket->log;
+  copy(item->log, bucket->log);
   item->moved = cut(&bucket->limit, item->log, now_ms);
   prune(&bucket->limit, item->log, now_ms);
   if (item->log->n == 0 || model_same(&bucket->limit, &item->limit))
@@ -183,7 +194,9 @@ static bool nothing_at(const model_item *item, int64_t now_ms) {
 
 /* The least wait after which it holds, which it does for good from then on. */
 static int64_t wait_for(const model_item *item, int64_t now_ms, bool (*holds)(const model_item *, int64_t)) {
-  int64_t low = -1;
+  if (holds(item, now_ms))
+    return 0;
+  int64_t low = 0;
   int64_t high = 2 * item->limit.period_ms + TOLERANCE_MS;
   while (high - low > 1) {
     int64_t middle = low + (high - low) / 2;
@@ -227,7 +240,7 @@ void model_window_answer(const model_item *item, bool charged, int64_t now_ms, m
   }
   model_item after = *item;
   if (charged) {
-    log = *item->log;
+    copy(&log, item->log);
     after.log = &log;
     charge(&after, now_ms);
   }
@@ -245,7 +258,7 @@ void model_window_write(const model_item *item, bool charged, int64_t now_ms) {
   model_bucket *bucket = item->bucket;
   if (bucket->log == NULL && (bucket->log = malloc(sizeof(*bucket->log))) == NULL)
     abort();
-  *bucket->log = *after.log;
+  copy(bucket->log, after.log);
   bool is_log = item->limit.algorithm == SPILE_SLIDING_LOG;
   bucket->log->reached_ms = is_log ? 0 : window_of(&item->limit, decided_at(after.log, now_ms));
   bucket->stored = after.log->n > 0;
