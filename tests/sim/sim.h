@@ -4,12 +4,16 @@
  *
  *   sim_run.c        runs: what is asked, when, and what goes wrong
  *   sim_clients.c    limiters, their limits and their environment
+ *   sim_draw.c       what is asked
  *   sim_calls.c      one call, and whether what it was told may be
  *   sim_tap.c        what the breaker asks the store
- *   sim_oracles.c    the judges that remember
+ *   sim_worlds.c     the judges that remember: possible worlds …
+ *   sim_meter.c      … what was charged …
+ *   sim_oracles.c    … and when a breaker may ask
  *   sim_transport.c  the network as the Redis store sees it
  *   sim_world.c      time, events, streams of bytes, and what befalls them
  *   sim_server.c     the server
+ *   sim_commands.c   its commands and replies
  *   sim_script.c     its script
  *   sim_faults.c     what may go wrong
  */
@@ -37,6 +41,14 @@ typedef struct sim_target {
   size_t variant;
 } sim_target;
 
+/* How often, in a thousand calls, a run has verbs beside take and peek. */
+typedef struct sim_mix {
+  bool algorithms; /* other limits than token buckets */
+  int64_t charge;
+  int64_t refund;
+  int64_t up_to;
+} sim_mix;
+
 /* Stands between a breaker and its store. */
 typedef struct sim_tap {
   spile_store base;
@@ -44,13 +56,17 @@ typedef struct sim_tap {
   sim *s;
   size_t n_asks; /* in the present call */
   sim_ask asks[SIM_ASKS_MAX];
+  sim_answer first; /* what a take was told when it was asked as a peek */
 } sim_tap;
 
 typedef struct sim_client {
   spile_limiter *limiter;
   sim_tap tap;
-  uint64_t takes;    /* since it was opened … */
-  uint64_t failures; /* … that the store did not answer */
+  uint64_t takes;     /* since it was opened … */
+  uint64_t failures;  /* … that the store did not answer */
+  uint64_t charged;   /* charges … */
+  uint64_t refunded;  /* … and refunds that went through … */
+  uint64_t unsettled; /* … and those that did not */
   sim_watch watch;
   spile_options options;
 } sim_client;
@@ -68,6 +84,7 @@ struct sim {
   sim_call calls[SIM_CALLS];
   size_t next_call;
   uint64_t number;
+  sim_mix mix;
   size_t n_targets;
   sim_target targets[SIM_ORACLE_BUCKETS];
   size_t n_clients;
@@ -83,6 +100,7 @@ struct sim {
 /* ---- Limiters ---- */
 
 void sim_env_init(sim *s);
+void sim_mix_draw(sim *s);
 void sim_targets_draw(sim *s);
 void sim_clients_draw(sim *s);
 void sim_client_open(sim *s, sim_client *client);
@@ -103,6 +121,12 @@ bool sim_answer_is_own(sim *s, const sim_call *call);
 
 /* A call without items. */
 sim_call *sim_call_new(sim *s, sim_verb verb);
+
+sim_answer sim_answer_of(const spile_decision *decision);
+
+/* What is asked next; or the call before once more. */
+sim_call *sim_call_draw(sim *s);
+sim_call *sim_call_again(sim *s);
 
 /* Makes the call and judges it. Where its client was killed meanwhile, there is a new one afterwards. */
 void sim_call_run(sim *s, sim_client *client, sim_call *call);

@@ -47,23 +47,31 @@ static bool decision_numbers_unknown(const spile_decision *decision) {
          decision->reset_after_ms == SPILE_UNKNOWN;
 }
 
-/* Whether the answer is what on_store_error makes of a failure, and says so. */
-static void policy_judge(sim *s, const sim_client *client, const sim_call *call, int result) {
-  const spile_decision *decision = &s->decision;
+/* The result that on_store_error, or the verb itself, makes of a failure. `by`: out, who decided */
+static int policy_result(const sim *s, const sim_client *client, const sim_call *call, int *by) {
   bool never = false;
-  bool fail = false;
+  bool fail = sim_verb_settles(call->asked);
   bool closed = false;
   for (size_t i = 0; i < call->n; i++) {
     int policy = client->options.on_store_error != 0 ? client->options.on_store_error
                                                      : sim_item_limit(s, &call->items[i])->on_store_error;
-    never = never || call->items[i].cost > call->items[i].limit.capacity;
+    never = never || (!sim_verb_settles(call->asked) && call->items[i].cost > call->items[i].limit.capacity);
     fail = fail || policy == SPILE_ON_STORE_ERROR_DEFAULT || policy == SPILE_ON_STORE_ERROR_FAIL;
     closed = closed || policy == SPILE_ON_STORE_ERROR_CLOSED;
   }
-  int want = never ? SPILE_NEVER : fail ? SPILE_EUNAVAILABLE : closed ? SPILE_DENIED : SPILE_ALLOWED;
-  int by = never ? SPILE_BY_LIMITS : fail ? SPILE_BY_NOBODY : SPILE_BY_POLICY;
-  if (fail && !never && decision->store_error == SPILE_REASON_MEMORY)
-    want = SPILE_ENOMEM;
+  *by = never ? SPILE_BY_LIMITS : fail ? SPILE_BY_NOBODY : SPILE_BY_POLICY;
+  if (never)
+    return SPILE_NEVER;
+  if (fail)
+    return s->decision.store_error == SPILE_REASON_MEMORY ? SPILE_ENOMEM : SPILE_EUNAVAILABLE;
+  return closed ? SPILE_DENIED : SPILE_ALLOWED;
+}
+
+/* Whether the answer is what is made of a failure, and says so. */
+static void policy_judge(sim *s, const sim_client *client, const sim_call *call, int result) {
+  const spile_decision *decision = &s->decision;
+  int by;
+  int want = policy_result(s, client, call, &by);
   if (result != want || decision->outcome != (result > 0 ? result : 0) || decision->decided_by != by)
     sim_oracles_fail(&s->oracles, "unlabelled: result %d, outcome %d by %s, reason %s; the policy says %d by %s",
                      result, decision->outcome, spile_decided_by_name(decision->decided_by),
@@ -73,6 +81,24 @@ static void policy_judge(sim *s, const sim_client *client, const sim_call *call,
   if (!decision_numbers_unknown(decision))
     sim_oracles_fail(&s->oracles, "numbers that nobody knows: remaining %" PRId64 ", retry %" PRId64,
                      decision->remaining, decision->retry_after_ms);
+  int64_t capacity = call->items[0].limit.capacity;
+  int64_t granted = call->most < capacity ? call->most : capacity;
+  if (decision->granted != (result == SPILE_ALLOWED ? granted : 0) || decision->uncharged != 0)
+    sim_oracles_fail(&s->oracles, "the policy grants %" PRId64 " of %" PRId64, decision->granted, call->most);
+}
+
+/* What a call was told to have been charged of an item. */
+static int64_t tokens_told(const sim *s, const sim_call *call, size_t i) {
+  switch ((int)call->verb) {
+  case SIM_TAKE:
+    return call->items[i].cost;
+  case SIM_TAKE_UP_TO:
+    return s->decision.granted;
+  case SIM_CHARGE:
+    return call->items[i].cost - s->each[i].uncharged;
+  default:
+    return 0;
+  }
 }
 
 static void charge_judge(sim *s, const sim_call *call) {
@@ -83,8 +109,9 @@ static void charge_judge(sim *s, const sim_call *call) {
   if (call->epoch != s->server.epoch)
     return;
   for (size_t i = 0; i < call->n; i++) {
-    if (call->items[i].cost > 0)
-      sim_meter_charge(&s->oracles, &call->items[i], call->served_ms);
+    int64_t tokens = tokens_told(s, call, i);
+    if (tokens > 0)
+      sim_meter_charge(&s->oracles, &call->items[i], tokens, call->verb != SIM_CHARGE, call->served_ms);
   }
 }
 
@@ -102,14 +129,62 @@ bool sim_answer_is_own(sim *s, const sim_call *call) {
 }
 
 /* The call was answered by what was asked before anything was charged, which was judged then. */
-static void first_judge(sim *s, const sim_call *call, int result) {
+static void first_judge(sim *s, const sim_client *client, const sim_call *call, int result) {
   s->report->answered++;
   s->report->first++;
-  int64_t cost = 0;
+  const sim_answer told = sim_answer_of(&s->decision);
+  if (!call->lied && !sim_answer_same(&told, &client->tap.first))
+    sim_oracles_fail(&s->oracles, "call %" PRIu64 " was told something else than what was read for it", call->number);
+  int64_t cost = s->decision.granted;
   for (size_t i = 0; i < call->n; i++)
     cost |= call->items[i].cost;
   if (result != s->decision.outcome || (result == SPILE_ALLOWED && cost > 0))
     sim_oracles_fail(&s->oracles, "call %" PRIu64 " was only read, and answered with %d", call->number, result);
+}
+
+sim_answer sim_answer_of(const spile_decision *decision) {
+  return (sim_answer){.outcome = decision->outcome,
+                      .remaining = decision->remaining,
+                      .retry_after_ms = decision->retry_after_ms,
+                      .reset_after_ms = decision->reset_after_ms,
+                      .grows_after_ms = decision->grows_after_ms,
+                      .delay_ms = decision->delay_ms,
+                      .granted = decision->granted,
+                      .uncharged = decision->uncharged};
+}
+
+/* Whether `a` says more about a call than `b`, which was asked for before it. */
+static bool answer_decides(const sim_answer *a, const sim_answer *b) {
+  if (a->outcome != b->outcome)
+    return a->outcome > b->outcome;
+  if (a->outcome == SPILE_DENIED)
+    return a->retry_after_ms > b->retry_after_ms;
+  return a->outcome == SPILE_ALLOWED &&
+         (a->remaining < b->remaining || (a->remaining == b->remaining && a->reset_after_ms > b->reset_after_ms));
+}
+
+/* Whether the decision is what the limits that are told say together. */
+static void decision_judge(sim *s, const sim_call *call, const sim_answer *told) {
+  size_t strictest = 0;
+  int64_t delay_ms = told[0].delay_ms;
+  int64_t uncharged = told[0].uncharged;
+  for (size_t i = 1; i < call->n; i++) {
+    strictest = answer_decides(&told[i], &told[strictest]) ? i : strictest;
+    delay_ms = told[i].delay_ms > delay_ms ? told[i].delay_ms : delay_ms;
+    uncharged = told[i].uncharged > uncharged ? told[i].uncharged : uncharged;
+  }
+  sim_answer want = told[strictest];
+  want.delay_ms = want.outcome == SPILE_ALLOWED ? delay_ms : 0;
+  want.uncharged = uncharged;
+  sim_answer got = sim_answer_of(&s->decision);
+  if (s->decision.index == strictest && sim_answer_same(&got, &want) &&
+      s->decision.capacity == call->items[strictest].limit.capacity)
+    return;
+  char texts[2][160];
+  (void)sim_answer_print(texts[0], sizeof(texts[0]), &got);
+  (void)sim_answer_print(texts[1], sizeof(texts[1]), &want);
+  sim_oracles_fail(&s->oracles, "call %" PRIu64 " was decided by its limit %u: %s; the strictest is %zu: %s",
+                   call->number, s->decision.index, texts[0], strictest, texts[1]);
 }
 
 static void answer_judge(sim *s, const sim_call *call, int result) {
@@ -121,16 +196,11 @@ static void answer_judge(sim *s, const sim_call *call, int result) {
     return;
   }
   sim_answer told[SIM_ITEMS_MAX];
-  int strictest = SPILE_ALLOWED;
-  for (size_t i = 0; i < call->n; i++) {
-    const spile_decision *each = &s->each[i];
-    told[i] = (sim_answer){each->outcome, each->remaining, each->retry_after_ms, each->reset_after_ms};
-    strictest = each->outcome > strictest ? each->outcome : strictest;
-  }
-  if (result != strictest)
-    sim_oracles_fail(&s->oracles, "the decision is %d, the strictest limit says %d", result, strictest);
+  for (size_t i = 0; i < call->n; i++)
+    told[i] = sim_answer_of(&s->each[i]);
+  decision_judge(s, call, told);
   sim_worlds_answered(&s->oracles, call, told);
-  if (call->verb == SIM_TAKE && result == SPILE_ALLOWED)
+  if (call->verb != SIM_PEEK && result == SPILE_ALLOWED)
     charge_judge(s, call);
 }
 
@@ -156,9 +226,25 @@ sim_call *sim_call_new(sim *s, sim_verb verb) {
   while (call->refs > 0);
   memset(call, 0, sizeof(*call));
   call->number = ++s->number;
-  call->verb = verb;
-  call->take = verb == SIM_TAKE;
+  call->verb = call->asked = verb;
   return call;
+}
+
+static int call_ask_one(sim *s, const sim_client *client, const sim_call *call, const spile_request *one) {
+  spile_limiter *limiter = client->limiter;
+  spile_decision *decision = &s->decision;
+  switch ((int)call->asked) {
+  case SIM_TAKE:
+    return spile_take(limiter, one->limit, one->key, one->key_len, one->cost, decision);
+  case SIM_CHARGE:
+    return spile_charge(limiter, one->limit, one->key, one->key_len, one->cost, decision);
+  case SIM_REFUND:
+    return spile_refund(limiter, one->limit, one->key, one->key_len, one->cost, decision);
+  case SIM_TAKE_UP_TO:
+    return spile_take_up_to(limiter, one->limit, one->key, one->key_len, one->cost, call->most, decision);
+  default:
+    return spile_peek(limiter, one->limit, one->key, one->key_len, one->cost, decision);
+  }
 }
 
 static int call_ask(sim *s, const sim_client *client, const sim_call *call) {
@@ -168,14 +254,21 @@ static int call_ask(sim *s, const sim_client *client, const sim_call *call) {
     requests[i] =
         (spile_request){sim_item_limit(s, &call->items[i])->limit, target->key, target->key_len, call->items[i].cost};
   }
-  const spile_request *one = &requests[0];
-  if (call->n > 1)
-    return call->take ? spile_take_all(client->limiter, requests, call->n, &s->decision, s->each)
-                      : spile_peek_all(client->limiter, requests, call->n, &s->decision, s->each);
-  int result = call->take ? spile_take(client->limiter, one->limit, one->key, one->key_len, one->cost, &s->decision)
-                          : spile_peek(client->limiter, one->limit, one->key, one->key_len, one->cost, &s->decision);
-  s->each[0] = s->decision;
-  return result;
+  if (call->n == 1) {
+    int result = call_ask_one(s, client, call, &requests[0]);
+    s->each[0] = s->decision;
+    return result;
+  }
+  switch ((int)call->asked) {
+  case SIM_TAKE:
+    return spile_take_all(client->limiter, requests, call->n, &s->decision, s->each);
+  case SIM_CHARGE:
+    return spile_charge_all(client->limiter, requests, call->n, &s->decision, s->each);
+  case SIM_REFUND:
+    return spile_refund_all(client->limiter, requests, call->n, &s->decision, s->each);
+  default:
+    return spile_peek_all(client->limiter, requests, call->n, &s->decision, s->each);
+  }
 }
 
 static int64_t call_timeout_ms(const sim *s, const sim_client *client, const sim_call *call) {
@@ -220,6 +313,22 @@ static void call_end(sim *s, sim_client *client, sim_call *call, int64_t start_m
   sim_client_open(s, client);
 }
 
+/* What the counters of the limiter should have counted. */
+static void call_count(sim *s, sim_client *client, const sim_call *call, int result) {
+  client->takes += sim_verb_takes(call->asked);
+  client->failures += sim_verb_takes(call->asked) && s->decision.store_error != SPILE_REASON_NONE;
+  client->charged += call->asked == SIM_CHARGE && result == SPILE_ALLOWED;
+  client->refunded += call->asked == SIM_REFUND && result == SPILE_ALLOWED;
+  client->unsettled += sim_verb_settles(call->asked) && result != SPILE_ALLOWED;
+  if (s->decision.decided_by != SPILE_BY_STORE)
+    return;
+  s->report->asked[call->asked]++;
+  for (size_t i = 0; i < call->n; i++)
+    s->report->limited[call->items[i].limit.algorithm]++;
+  s->report->uncharged_part += s->decision.uncharged > 0;
+  s->report->granted += s->decision.granted > call->items[0].cost;
+}
+
 void sim_call_run(sim *s, sim_client *client, sim_call *call) {
   int64_t start_ms = sim_world_now_ms(&s->world);
   s->world.call = call;
@@ -235,9 +344,9 @@ void sim_call_run(sim *s, sim_client *client, sim_call *call) {
   call->running = false;
   int reason = s->decision.store_error;
   bool answered = s->decision.decided_by == SPILE_BY_STORE;
-  bool only_read = call->verb == SIM_TAKE && tap->n_asks > 0 && !tap->asks[tap->n_asks - 1].take;
+  bool only_read = sim_verb_takes(call->verb) && tap->n_asks > 0 && !tap->asks[tap->n_asks - 1].take;
   if (answered && only_read) {
-    first_judge(s, call, result);
+    first_judge(s, client, call, result);
   } else if (answered) {
     answer_judge(s, call, result);
   } else {
@@ -249,14 +358,15 @@ void sim_call_run(sim *s, sim_client *client, sim_call *call) {
     sim_watch_ask(&s->oracles, &client->watch, &tap->asks[i]);
   }
   if (reason == SPILE_REASON_BREAKER)
-    sim_watch_refused(&s->oracles, &client->watch, sim_world_now_ms(&s->world), s->decision.detail, tap->n_asks);
+    sim_watch_refused(&s->oracles, &client->watch, sim_world_now_ms(&s->world), s->decision.detail, tap->n_asks,
+                      sim_verb_takes(call->verb));
   digest_add(s, result);
   digest_add(s, reason);
   digest_add(s, s->decision.remaining);
   digest_add(s, s->decision.retry_after_ms);
   digest_add(s, s->decision.reset_after_ms);
-  client->takes += call->take;
-  client->failures += call->take && reason != SPILE_REASON_NONE;
+  digest_add(s, s->decision.granted ^ s->decision.uncharged);
+  call_count(s, client, call, result);
   s->last_result = result;
   call_end(s, client, call, start_ms);
 }

@@ -94,11 +94,50 @@ static void numbers_draw(sim *s, int64_t numbers[3]) {
   }
 }
 
-static void limit_draw(sim *s, sim_limit *out, const char *name) {
+static void window_draw(sim *s, spile_algorithm algorithm, int64_t numbers[3]) {
+  static const int64_t usual_ms[] = {1, 1000, 60000, 3600000, 86400000, SIM_TEN_YEARS_MS};
+  sim_random *random = &s->random;
+  numbers[1] = 0;
+  switch (sim_below(random, 4)) {
+  case 0: /* everyday */
+    numbers[0] = 1 + sim_below(random, 100);
+    numbers[2] = usual_ms[sim_below(random, 6)];
+    break;
+  case 1: /* small, odd */
+    numbers[0] = 1 + sim_below(random, 6);
+    numbers[2] = 1 + sim_below(random, 20000);
+    break;
+  case 2: /* short */
+    numbers[0] = sim_magnitude(random, 1000);
+    numbers[2] = 1 + sim_below(random, 5);
+    break;
+  default:
+    numbers[0] = sim_magnitude(random, INT64_C(9007199254740991));
+    numbers[2] = sim_magnitude(random, SIM_TEN_YEARS_MS);
+    break;
+  }
+  if (algorithm == SPILE_SLIDING_LOG)
+    numbers[0] = 1 + (numbers[0] - 1) % SIM_LOG_MAX;
+}
+
+static int64_t debt_draw(sim *s, int64_t capacity) {
+  if (!s->mix.algorithms || sim_once_in(&s->random, 2))
+    return 0;
+  return sim_once_in(&s->random, 2) ? sim_magnitude(&s->random, INT64_C(1) << 40) : 1 + sim_below(&s->random, capacity);
+}
+
+static void limit_draw(sim *s, sim_limit *out, const char *name, spile_algorithm algorithm) {
   int64_t numbers[3];
-  do
-    numbers_draw(s, numbers);
-  while (!model_limit_make(&out->model, numbers[0], numbers[1], numbers[2], 0));
+  int64_t debt;
+  do {
+    debt = 0;
+    if (algorithm >= SPILE_FIXED_WINDOW) {
+      window_draw(s, algorithm, numbers);
+    } else {
+      numbers_draw(s, numbers);
+      debt = debt_draw(s, numbers[0]);
+    }
+  } while (!model_limit_of(&out->model, algorithm, numbers[0], numbers[1], numbers[2], debt));
   out->on_store_error = (int)sim_below(&s->random, 4);
   out->timeout_ms = sim_once_in(&s->random, 4) ? sim_between(&s->random, 5, 60) : 0;
   spile_limit_def def = SPILE_LIMIT_DEF_INIT;
@@ -106,6 +145,8 @@ static void limit_draw(sim *s, sim_limit *out, const char *name) {
   def.capacity = numbers[0];
   def.refill_tokens = numbers[1];
   def.refill_period_ms = numbers[2];
+  def.algorithm = (int)algorithm;
+  def.debt = debt;
   def.on_store_error = out->on_store_error;
   def.timeout_ms = out->timeout_ms;
   spile_error error = {0};
@@ -113,21 +154,35 @@ static void limit_draw(sim *s, sim_limit *out, const char *name) {
     sim_oracles_fail(&s->oracles, "a limit is refused: %s", error.message);
 }
 
-/* Two limits on each key, so that a bucket has to be found by both. */
+void sim_mix_draw(sim *s) {
+  s->mix = (sim_mix){.algorithms = sim_once_in(&s->random, 2)};
+  if (sim_once_in(&s->random, 2))
+    return;
+  int64_t *each[] = {&s->mix.charge, &s->mix.refund, &s->mix.up_to};
+  for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++)
+    *each[i] = sim_once_in(&s->random, 4) ? 0 : 200 >> sim_below(&s->random, 4);
+}
+
+/* Two limits on each key, so that a bucket has to be found by key, name and algorithm. */
 void sim_targets_draw(sim *s) {
   static const struct {
     const char *bytes;
     size_t len;
   } keys[] = {{"a", 1}, {"{a}:", 4}, {"\0\xff%", 3}, {"A", 1}};
   s->n_targets = (size_t)sim_between(&s->random, 1, 6);
+  spile_algorithm algorithm = SPILE_TOKEN_BUCKET;
   for (size_t i = 0; i < s->n_targets; i++) {
     sim_target *target = &s->targets[i];
     target->key_len = keys[i / 2].len;
     memcpy(target->key, keys[i / 2].bytes, target->key_len);
     target->variant = 0;
-    const char *name = i % 2 == 0 ? "default" : "POST /b";
-    limit_draw(s, &target->variants[0], name);
-    limit_draw(s, &target->variants[1], name);
+    spile_algorithm other = algorithm;
+    if (s->mix.algorithms)
+      algorithm = (spile_algorithm)sim_between(&s->random, SPILE_TOKEN_BUCKET, SPILE_SLIDING_LOG);
+    bool by_algorithm = i % 2 == 1 && algorithm != other && sim_once_in(&s->random, 2);
+    const char *name = i % 2 == 0 || by_algorithm ? "default" : "POST /b";
+    limit_draw(s, &target->variants[0], name, algorithm);
+    limit_draw(s, &target->variants[1], name, algorithm);
   }
 }
 
@@ -139,7 +194,7 @@ void sim_client_open(sim *s, sim_client *client) {
   spile_store *store = NULL;
   spile_error error = {0};
   client->limiter = NULL;
-  client->takes = client->failures = 0;
+  client->takes = client->failures = client->charged = client->refunded = client->unsettled = 0;
   while (client->limiter == NULL && !s->oracles.failed) {
     int result = spile__redis_open_over(&store, &config, false, &sim_transport, &s->world, &error);
     if (result == SPILE_OK) {
@@ -170,6 +225,10 @@ static void counters_judge(sim *s, const sim_client *client) {
   if (takes != client->takes || failures != client->failures)
     sim_oracles_fail(&s->oracles, "counted %" PRIu64 " takes and %" PRIu64 " failures of %" PRIu64 " and %" PRIu64,
                      takes, failures, client->takes, client->failures);
+  if (counters.charged != client->charged || counters.refunded != client->refunded ||
+      counters.unsettled != client->unsettled)
+    sim_oracles_fail(&s->oracles, "counted %" PRIu64 " charges, %" PRIu64 " refunds and %" PRIu64 " of neither",
+                     counters.charged, counters.refunded, counters.unsettled);
 }
 
 void sim_client_close(sim *s, sim_client *client) {

@@ -6,8 +6,8 @@
  * shares no arithmetic with the core. A request that may have been run leaves both worlds, an answer keeps those that
  * foretold it to the last number. When none is left, something answered, charged or forgot what it should not have.
  *
- * The meter: what an account of acknowledged charges alone says about the promise. It drains at the limit's rate, each
- * charge fills it, and it never holds more than the capacity.
+ * The meter: what an account of acknowledged charges alone says about the promise, from the definition of each
+ * algorithm. sim_meter.c tells how.
  *
  * The breaker: when a client may ask and when it must not, from the failures that it reported.
  */
@@ -25,11 +25,26 @@ typedef struct sim_answer {
   int64_t remaining;
   int64_t retry_after_ms;
   int64_t reset_after_ms;
+  int64_t grows_after_ms;
+  int64_t delay_ms;
+  int64_t granted;
+  int64_t uncharged;
 } sim_answer;
 
+/* A bucket of the model; of a window, what was taken in the window that was reached and the one before, or a log. */
+typedef struct sim_kept {
+  model_bucket bucket; /* without a log */
+  int64_t reached_ms;
+  size_t n;
+  struct {
+    int64_t at_ms;
+    int64_t tokens;
+  } events[SIM_LOG_MAX];
+} sim_kept;
+
 typedef struct sim_possible {
-  model_bucket bucket;
   sim_answer told; /* to the call under way */
+  sim_kept kept;
 } sim_possible;
 
 typedef struct sim_possibles {
@@ -37,14 +52,25 @@ typedef struct sim_possibles {
   sim_possible list[SIM_POSSIBLE_MAX];
 } sim_possibles;
 
-/* Tokens in units of the limit. */
 typedef struct sim_meter {
-  model_limit limit;
+  bool begun;
+  /* Of a bucket, in units of the limit. */
   model_int level;     /* drains … */
   int64_t at_ms;       /* … since */
-  model_int total;     /* charged since the start … */
+  model_int total;     /* charged since the start or the last refund … */
   int64_t earliest_ms; /* … between these readings */
   int64_t latest_ms;
+  /* Of windows of counts, whose numbers count from 1970. */
+  int64_t first; /* what is charged now counts in one of these … */
+  int64_t last;
+  model_int count;  /* … which have had so many tokens together … */
+  model_int before; /* … and the one before the first so many */
+  /* Of a log. */
+  size_t n;
+  struct {
+    int64_t at_ms;
+    int64_t tokens;
+  } entries[SIM_LOG_MAX];
 } sim_meter;
 
 typedef struct sim_oracles {
@@ -66,10 +92,14 @@ void sim_oracles_init(sim_oracles *oracles, size_t n_buckets);
 /* Notes what went wrong, unless something did before. */
 void sim_oracles_fail(sim_oracles *oracles, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* In brackets: outcome, remaining, retry, reset, and what else is not 0. @return as snprintf */
+size_t sim_answer_print(char *out, size_t size, const sim_answer *told);
+bool sim_answer_same(const sim_answer *a, const sim_answer *b);
+
 /* ---- Possible worlds ---- */
 
-/* A request is at the server, or would be if it were not lost. `oom`: a denial may not be able to write. */
-void sim_worlds_imagine(sim_oracles *oracles, sim_call *call, int64_t server_ms, bool oom);
+/* A request is at the server, or would be if it were not lost. `refuses`: writes, some or all of them. */
+void sim_worlds_imagine(sim_oracles *oracles, sim_call *call, int64_t server_ms, bool refuses);
 /* The call was answered; `told` has one answer for each of its items. */
 void sim_worlds_answered(sim_oracles *oracles, const sim_call *call, const sim_answer *told);
 /* … or not; `uncharged`: it was said that nothing was charged. */
@@ -86,7 +116,12 @@ void sim_worlds_restore(sim_oracles *oracles); /* … and takes over */
 /* From here on a bucket may admit its capacity anew. */
 void sim_meter_reset(sim_oracles *oracles, size_t bucket);
 void sim_meter_reset_all(sim_oracles *oracles);
-void sim_meter_charge(sim_oracles *oracles, const sim_item *item, int64_t server_ms);
+/* The server ran a call that may have written about the item. */
+void sim_meter_served(sim_oracles *oracles, const sim_item *item, int64_t server_ms);
+/* A call was told that so many tokens, 1 or more, were charged; `asked`: and that they were there. */
+void sim_meter_charge(sim_oracles *oracles, const sim_item *item, int64_t tokens, bool asked, int64_t server_ms);
+/* The server ran a refund of the item's cost. */
+void sim_meter_refund(sim_oracles *oracles, const sim_item *item, int64_t server_ms);
 
 /* ---- The breaker ---- */
 
@@ -96,7 +131,7 @@ void sim_meter_charge(sim_oracles *oracles, const sim_item *item, int64_t server
 typedef struct sim_ask {
   int64_t start_ms;
   int64_t end_ms;
-  bool take;
+  bool take;  /* it writes, be it a take, a charge or a refund */
   bool brief; /* by a limit with less than the usual time */
   bool answered;
   bool charged;  /* of a peek: would be */
@@ -126,8 +161,9 @@ void sim_watch_init(sim_watch *watch, int failures_max, int64_t first_wait_ms);
 /* Something was asked, in the order in which it was. */
 void sim_watch_ask(sim_oracles *oracles, sim_watch *watch, const sim_ask *ask);
 
-/* A call was refused, after `asks` of it that were not. */
-void sim_watch_refused(sim_oracles *oracles, const sim_watch *watch, int64_t now_ms, const char *detail, size_t asks);
+/* A call was refused, after `asks` of it that were not; `takes`: it can be asked as a peek first. */
+void sim_watch_refused(sim_oracles *oracles, const sim_watch *watch, int64_t now_ms, const char *detail, size_t asks,
+                       bool takes);
 
 /* Which part refused, by what it says. */
 int sim_watch_part_of(const char *detail);

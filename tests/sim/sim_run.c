@@ -11,63 +11,7 @@
 
 #include "sim.h"
 
-/* ---- What is asked, and when ---- */
-
-static int64_t cost_draw(sim *s, const model_limit *limit) {
-  int64_t left = s->decision.decided_by == SPILE_BY_STORE ? s->decision.remaining : 0;
-  switch (sim_below(&s->random, 16)) {
-  case 0:
-    return 0;
-  case 1:
-    return limit->capacity;
-  case 2:
-    return sim_once_in(&s->random, 4) ? limit->capacity + sim_magnitude(&s->random, INT64_C(1) << 40) : 1;
-  case 3:
-    return left < limit->capacity ? left + 1 : limit->capacity;
-  case 4:
-    return left < limit->capacity ? left : limit->capacity;
-  case 5:
-    return (limit->capacity + 1) / 2;
-  case 6:
-    return 1 + sim_below(&s->random, limit->capacity);
-  default:
-    return limit->capacity < 100 || sim_once_in(&s->random, 8) ? 1 : limit->capacity / 8;
-  }
-}
-
-static sim_call *call_draw(sim *s) {
-  int64_t kind = sim_below(&s->random, 400);
-  sim_call *call = sim_call_new(s, kind == 0 ? SIM_CLEAR : kind < 20 ? SIM_PEEK : SIM_TAKE);
-  bool several = call->verb != SIM_CLEAR && s->n_targets > 1 && sim_once_in(&s->random, 10);
-  call->n = several ? (size_t)sim_between(&s->random, 2, s->n_targets < SIM_ITEMS_MAX ? (int64_t)s->n_targets : 3) : 1;
-  size_t target = (size_t)sim_below(&s->random, (int64_t)s->n_targets);
-  bool never = false;
-  for (size_t i = 0; i < call->n; i++) {
-    sim_item *item = &call->items[i];
-    item->bucket = (target + i) % s->n_targets;
-    item->limit = sim_item_limit(s, item)->model;
-    item->cost = call->verb == SIM_CLEAR ? 0 : cost_draw(s, &item->limit);
-    never = never || item->cost > item->limit.capacity;
-  }
-  /* What can never be is only read. */
-  if (never)
-    call->verb = SIM_PEEK;
-  return call;
-}
-
-/* The call before once more. */
-static sim_call *call_again(sim *s) {
-  sim_call *call = sim_call_new(s, s->last.take ? SIM_TAKE : s->last.verb);
-  call->n = s->last.n;
-  memcpy(call->items, s->last.items, sizeof(call->items));
-  for (size_t i = 0; i < call->n; i++)
-    call->items[i].limit = sim_item_limit(s, &call->items[i])->model;
-  for (size_t i = 0; i < call->n && call->verb == SIM_TAKE; i++) {
-    if (call->items[i].cost > call->items[i].limit.capacity)
-      call->verb = SIM_PEEK;
-  }
-  return call;
-}
+/* ---- When ---- */
 
 /* However long, the server's clock stays where clocks may be. */
 static void time_pass_us(sim *s, int64_t us) {
@@ -76,14 +20,29 @@ static void time_pass_us(sim *s, int64_t us) {
   sim_world_advance(&s->world, s->world.now_us + (us < room_us ? us : room_us));
 }
 
-/* Lets time pass until a denial's wait is over, or all but a millisecond of it. @return whether it could */
-static bool time_pass_wait(sim *s) {
+/* An instant that the call before told, on the server's clock: when a denial ends, when more is left, when all is.
+ * @return 0 where there is none */
+static int64_t time_told_ms(sim *s) {
   const spile_decision *told = &s->decision;
-  if (s->last_result != SPILE_DENIED || told->decided_by != SPILE_BY_STORE || told->retry_after_ms < 1)
+  if (s->last_result <= 0 || told->decided_by != SPILE_BY_STORE || s->last.verb == SIM_CLEAR)
+    return 0;
+  int64_t after_ms = told->retry_after_ms;
+  if (s->last_result != SPILE_DENIED) {
+    if (!s->mix.algorithms || sim_below(&s->random, 8) > 0)
+      return 0;
+    after_ms = sim_once_in(&s->random, 2) ? told->grows_after_ms : told->reset_after_ms;
+  }
+  if (after_ms < 1 || (after_ms > 10000000 && !sim_once_in(&s->random, 8)))
+    return 0;
+  return s->last.served_ms + after_ms;
+}
+
+/* Lets time pass until such an instant, or all but a millisecond of it. @return whether it could */
+static bool time_pass_wait(sim *s) {
+  int64_t at_ms = time_told_ms(s);
+  if (at_ms == 0)
     return false;
-  if (told->retry_after_ms > 10000000 && !sim_once_in(&s->random, 8))
-    return false;
-  int64_t at_ms = s->last.served_ms + told->retry_after_ms - (sim_once_in(&s->random, 2) ? 1 : 0);
+  at_ms -= sim_once_in(&s->random, 2) ? 1 : 0;
   int64_t at_us = sim_server_reaches_us(&s->server, at_ms);
   int64_t set_out_us = at_us - s->world.latency_us;
   if (at_us <= s->world.now_us)
@@ -140,7 +99,7 @@ static void step(sim *s) {
   if (!waited && s->last.n > 0)
     time_pass(s);
   sim_client *client = &s->clients[sim_below(&s->random, (int64_t)s->n_clients)];
-  sim_call_run(s, client, waited ? call_again(s) : call_draw(s));
+  sim_call_run(s, client, waited ? sim_call_again(s) : sim_call_draw(s));
 }
 
 /* ---- When the faults are over ---- */
@@ -181,6 +140,13 @@ static void client_recovers(sim *s, sim_client *client) {
   s->report->recoveries++;
 }
 
+/* The longest that a bucket takes to be full again. */
+static int64_t longest_ms(const model_limit *limit) {
+  model_limit deepest = *limit;
+  deepest.capacity += limit->debt;
+  return model_full_time_ms(&deepest);
+}
+
 /* Takes all that a bucket holds, where the breaker may still be waiting for what this client has not tried since. */
 static void target_drain(sim *s, sim_client *client, size_t bucket) {
   for (int refused = 0; refused <= SIM_WATCH_PARTS; refused++) {
@@ -203,8 +169,8 @@ static void target_drain(sim *s, sim_client *client, size_t bucket) {
 static void targets_recover(sim *s, sim_client *client) {
   for (size_t i = 0; i < s->n_targets && !s->oracles.failed; i++) {
     const sim_target *target = &s->targets[i];
-    int64_t full_ms = model_full_time_ms(&target->variants[0].model);
-    int64_t other_ms = model_full_time_ms(&target->variants[1].model);
+    int64_t full_ms = longest_ms(&target->variants[0].model);
+    int64_t other_ms = longest_ms(&target->variants[1].model);
     int64_t until_ms = sim_server_now_ms(&s->server) + (full_ms > other_ms ? full_ms : other_ms) + 2000;
     for (int tries = 0; tries < 2 && until_ms < SPILE_TIME_MAX_MS - 2 * SIM_TEN_YEARS_MS; tries++) {
       sim_world_advance(&s->world, sim_server_reaches_us(&s->server, until_ms));
@@ -252,6 +218,7 @@ static void run_start(sim *s, uint64_t seed, const sim_options *options) {
   s->world.oracles = &s->oracles;
   sim_server_init(&s->server, &s->world, &s->random, options->planted);
   s->oracles.failed = false;
+  sim_mix_draw(s);
   sim_targets_draw(s);
   sim_oracles_init(&s->oracles, s->n_targets);
   s->oracles.blind = options->meter_alone;

@@ -11,14 +11,18 @@
 /* What runs add up to. */
 typedef struct sim_report {
   uint64_t runs;
-  uint64_t takes;     /* calls: takes, peeks, clears; of these: */
-  uint64_t answered;  /* … by the store */
-  uint64_t unclear;   /* … not, and it may have been charged */
-  uint64_t uncharged; /* … not, and it was not */
-  uint64_t refused;   /* … of the latter: by the breaker */
-  uint64_t first;     /* answered by what was read before a charge that was then not due */
-  uint64_t served;    /* times the server ran the script */
-  uint64_t charges;   /* acknowledged */
+  uint64_t takes;                   /* calls: takes, peeks, charges, refunds, clears; of these: */
+  uint64_t answered;                /* … by the store */
+  uint64_t unclear;                 /* … not, and it may have been charged */
+  uint64_t uncharged;               /* … not, and it was not */
+  uint64_t refused;                 /* … of the latter: by the breaker */
+  uint64_t asked[SIM_VERBS];        /* calls of each verb that the store answered … */
+  uint64_t limited[SIM_ALGORITHMS]; /* … and items of each algorithm in them */
+  uint64_t uncharged_part;          /* charges that were not charged in full */
+  uint64_t granted;                 /* takes up to that were granted more than the least */
+  uint64_t first;                   /* answered by what was read before a charge that was then not due */
+  uint64_t served;                  /* times the server ran the script */
+  uint64_t charges;                 /* acknowledged */
   uint64_t recoveries;
   uint64_t reopened;
   uint64_t lies;         /* answers to other questions that no client can tell from its own */

@@ -24,7 +24,13 @@
   X(FRACTION_LOST, "the remainder in 1/N ms is not kept")                                                          \
   X(CHANGE_REFILLS, "other numbers make a new bucket")                                                             \
   X(CAPACITY_PLUS_ONE, "the bucket holds one token more")                                                          \
-  X(PEEK_CHARGES, "a vector's first bucket is charged even by a peek")
+  X(PEEK_CHARGES, "a vector's first bucket is charged even by a peek")                                             \
+  X(DEBT_FORGOTTEN, "what is charged beyond empty is forgotten")                                                   \
+  X(CHANGE_FORGETS_A_WINDOW, "other numbers begin a new window")                                                   \
+  X(WINDOW_GOES_BACK, "a clock that steps back opens the window before anew")                                      \
+  X(WINDOW_BEFORE_FORGOTTEN, "what the window before gave does not count")                                         \
+  X(WINDOW_BEFORE_REFUNDED, "a refund takes back what the window before gave")                                     \
+  X(LOG_FORGETS_EARLY, "a log forgets its oldest a millisecond early")
 
 typedef enum sim_planted {
   SIM_NOTHING_PLANTED,
@@ -41,10 +47,10 @@ typedef struct sim_bucket {
   char name[64];
   size_t name_len;
   bool stored;
-  spile__state state;
   int64_t expires_ms;
   int64_t slack_ms;   /* how long after its expiry it is really gone */
   int64_t written_ms; /* for planted faults */
+  spile__state state; /* last, as it has room for far more than a bucket has here */
 } sim_bucket;
 
 typedef struct sim_server {
@@ -70,18 +76,30 @@ typedef struct sim_server {
   int64_t drift_ppm;
   int64_t ahead_ms; /* of what it would read without small steps */
   char script_sha[41];
-  uint64_t takes; /* takes it ran */
+  uint64_t takes; /* calls it ran */
 } sim_server;
 
 /* ---- The script ---- */
 
 typedef struct sim_script_item {
   sim_bucket *bucket;
-  spile_shape shape;
-  int64_t cost;
-  spile_reading reading;
+  const spile__algorithm *algorithm;
+  spile_spec spec; /* of which the script knows algorithm and shape */
+  int64_t wanted;  /* the cost to read for; below 0 for a refund */
+  const spile__state *old;
   bool rewrite;
 } sim_script_item;
+
+/* A call as the script has it: a peek is a take of nothing. */
+typedef struct sim_script {
+  spile_call call; /* of the items */
+  spile_item items[SIM_ITEMS_MAX];
+  sim_script_item more[SIM_ITEMS_MAX];
+} sim_script;
+
+static inline bool sim_script_settles(const sim_script *script) {
+  return script->call.verb == SPILE_VERB_CHARGE || script->call.verb == SPILE_VERB_REFUND;
+}
 
 /* The bucket of a name, which is made if it is new. */
 sim_bucket *sim_bucket_find(sim_server *server, const char *name, size_t len);
@@ -90,11 +108,11 @@ sim_bucket *sim_bucket_find(sim_server *server, const char *name, size_t len);
 void sim_bucket_expire(sim_bucket *bucket, int64_t now_ms);
 
 /*
- * Runs the script on n items and writes their readings.
- * @param charged  out: every item fits
+ * Runs the script on its items and writes their readings.
+ * @param charged  out: every item fits, or was not asked
  * @return NULL, or the error it ends with
  */
-const char *sim_script_run(sim_server *server, sim_script_item *items, size_t n, bool *charged);
+const char *sim_script_run(sim_server *server, sim_script *script, bool *charged);
 
 /* ---- The server ---- */
 
@@ -109,6 +127,9 @@ void sim_server_read(sim_server *server, sim_conn *conn);
 
 /* Something happens to the server. */
 void sim_server_blow(sim_server *server, sim_fault blow);
+
+/* Some buckets to somewhere else. */
+void sim_buckets_copy(sim_bucket *to, const sim_bucket *from, size_t n);
 
 /* Its replica gets everything. */
 void sim_server_replicate(sim_server *server);

@@ -14,11 +14,17 @@ static sim_tap *tap_of(spile_store *store) {
   return (sim_tap *)(void *)store;
 }
 
-static bool call_charged(const spile_call *call) {
-  int64_t cost = 0;
-  for (size_t i = 0; i < call->n; i++)
-    cost |= call->items[i].cost;
-  return cost > 0 && spile__items_fit(call->items, call->n);
+/* Whether a call that was answered, asked as `verb`, changes a bucket by what it pays or gives back. */
+static bool call_charges(const spile_call *call, spile_verb verb) {
+  spile_call asked = *call;
+  asked.verb = verb;
+  spile__effect effect = spile__call_effect(&asked);
+  bool changes = false;
+  for (size_t i = 0; i < call->n && verb != SPILE_VERB_PEEK; i++) {
+    spile_reading after;
+    changes = changes || spile__item_apply(&asked, &call->items[i], &effect, &after);
+  }
+  return changes;
 }
 
 /* The take `outer` as a peek. */
@@ -31,7 +37,8 @@ static sim_call *call_begin_first(sim *s, const sim_call *outer) {
   return first;
 }
 
-static void call_end_first(sim *s, sim_call *outer, sim_call *first, const spile_call *call, int result) {
+static void call_end_first(sim_tap *tap, sim_call *outer, sim_call *first, const spile_call *call, int result) {
+  sim *s = tap->s;
   first->running = false;
   s->world.call = outer;
   outer->served_ms = first->served_ms;
@@ -48,27 +55,46 @@ static void call_end_first(sim *s, sim_call *outer, sim_call *first, const spile
   spile_decision decision;
   spile_decision each[SIM_ITEMS_MAX];
   (void)spile__decide(call->items, call->n, false, &decision, each);
+  tap->first = sim_answer_of(&decision);
   sim_answer told[SIM_ITEMS_MAX];
   for (size_t i = 0; i < call->n; i++)
-    told[i] = (sim_answer){each[i].outcome, each[i].remaining, each[i].retry_after_ms, each[i].reset_after_ms};
+    told[i] = sim_answer_of(&each[i]);
   sim_worlds_answered(&s->oracles, first, told);
+}
+
+/* What a limiter asks for. */
+static spile_verb verb_of(sim_verb verb) {
+  switch ((int)verb) {
+  case SIM_TAKE:
+    return SPILE_VERB_TAKE;
+  case SIM_CHARGE:
+    return SPILE_VERB_CHARGE;
+  case SIM_REFUND:
+    return SPILE_VERB_REFUND;
+  case SIM_TAKE_UP_TO:
+    return SPILE_VERB_TAKE_UP_TO;
+  default:
+    return SPILE_VERB_PEEK;
+  }
 }
 
 static int tap_decide(spile_store *store, spile_call *call) {
   sim_tap *tap = tap_of(store);
   sim *s = tap->s;
   sim_call *outer = s->world.call;
-  bool take = call->verb == SPILE_VERB_TAKE;
-  sim_call *first = !take && outer->verb == SIM_TAKE ? call_begin_first(s, outer) : NULL;
+  bool take = call->verb != SPILE_VERB_PEEK;
+  sim_call *first = !take && sim_verb_takes(outer->verb) ? call_begin_first(s, outer) : NULL;
   sim_ask ask = {.start_ms = sim_world_now_ms(&s->world), .take = take};
+  if (first == NULL && call->verb != verb_of(outer->verb))
+    sim_oracles_fail(&s->oracles, "call %llu asks the store for something else", (unsigned long long)outer->number);
   int result = tap->inner->ops->decide(tap->inner, call);
   ask.end_ms = sim_world_now_ms(&s->world);
   ask.answered = result == SPILE_OK;
-  ask.charged = result == SPILE_OK && call_charged(call);
+  ask.charged = result == SPILE_OK && call_charges(call, verb_of(outer->verb));
   ask.corrects = take && tap->n_asks > 0 && !tap->asks[0].charged;
   ask.reason = result == SPILE_EUNAVAILABLE ? call->error->reason : SPILE_REASON_MEMORY;
   if (first != NULL)
-    call_end_first(s, outer, first, call, result);
+    call_end_first(tap, outer, first, call, result);
   if (tap->n_asks == SIM_ASKS_MAX)
     sim_oracles_fail(&s->oracles, "call %llu asked the store a third time", (unsigned long long)outer->number);
   else

@@ -224,6 +224,13 @@ void sim_world_drop(sim_world *world, sim_conn *conn, int then) {
   }
 }
 
+/* Any integer answers a removal, and four noughts are a log of which nothing counts. */
+static bool garbage_answers(const sim_call *call, const char *bytes) {
+  if (call->verb == SIM_CLEAR)
+    return true;
+  return call->n == 1 && call->items[0].limit.algorithm == SPILE_SLIDING_LOG && strncmp(bytes, "*4", 2) == 0;
+}
+
 static void reply_garbage(sim_world *world, sim_conn *conn, sim_mark mark) {
   static const char *const garbage[] = {
       "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
@@ -249,8 +256,10 @@ static void reply_garbage(sim_world *world, sim_conn *conn, sim_mark mark) {
   };
   const char *bytes = garbage[sim_below(world->random, sizeof(garbage) / sizeof(garbage[0]))];
   mark.answer = false;
-  /* Any integer answers a removal. */
-  mark.lie = mark.call != NULL && mark.call->verb == SIM_CLEAR;
+  mark.lie = mark.call != NULL && garbage_answers(mark.call, bytes);
+  /* What can be taken for an answer is none of the server's, also behind one that is. */
+  if (mark.lie)
+    mark.call = NULL;
   sim_wire_put(&conn->in, bytes, bytes[0] == '\0' ? 4 : strlen(bytes), mark);
   sim_deliver(world, conn, 0, 0);
 }

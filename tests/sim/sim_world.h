@@ -94,7 +94,7 @@ typedef struct sim_world {
   sim_call *call;     /* under way, or NULL */
   bool killed;        /* the client of that call is no more */
   int open_handles;
-  char spare[64]; /* the last reply to somebody, for one that is swapped */
+  char spare[320]; /* the last reply to somebody, for one that is swapped */
   size_t spare_len;
   uint64_t spare_number; /* of the call it answered */
   uint64_t lies;         /* replies that nobody can tell from the right ones */

@@ -30,6 +30,12 @@ static sim_report run(uint64_t seed, uint64_t takes, sim_options options) {
   return report;
 }
 
+static const char *const algorithm_names[SIM_ALGORITHMS] = {
+    [SPILE_TOKEN_BUCKET] = "token buckets", [SPILE_LEAKY_BUCKET] = "leaky buckets",
+    [SPILE_FIXED_WINDOW] = "fixed windows", [SPILE_SLIDING_WINDOW] = "sliding windows",
+    [SPILE_SLIDING_LOG] = "sliding logs",
+};
+
 static void print_report(const sim_report *report) {
   (void)fprintf(stderr,
                 "%" PRIu64 " takes in %" PRIu64 " runs: the store answered %" PRIu64 ", %" PRIu64
@@ -44,6 +50,13 @@ static void print_report(const sim_report *report) {
                 " answers that only an echo could tell; digest %016" PRIx64 "\n",
                 report->charges, report->most, report->inconclusive, report->recoveries, report->reopened, report->lies,
                 report->digest);
+  for (int i = SPILE_TOKEN_BUCKET; i < SIM_ALGORITHMS; i++)
+    (void)fprintf(stderr, "%s %" PRIu64 ", ", algorithm_names[i], report->limited[i]);
+  (void)fprintf(stderr,
+                "%" PRIu64 " charges, %" PRIu64 " not in full, %" PRIu64 " refunds, %" PRIu64 " takes up to, %" PRIu64
+                " of more than the least\n",
+                report->asked[SIM_CHARGE], report->uncharged_part, report->asked[SIM_REFUND],
+                report->asked[SIM_TAKE_UP_TO], report->granted);
   for (int i = SIM_NO_FAULT + 1; i < SIM_FAULTS; i++)
     (void)fprintf(stderr, "%s %" PRIu64 "%s", sim_fault_name((sim_fault)i), report->faults[i],
                   i + 1 < SIM_FAULTS ? ", " : "\n");
@@ -61,6 +74,13 @@ Test(simulation, keeps_every_promise) {
     return;
   for (int i = SIM_NO_FAULT + 1; i < SIM_FAULTS; i++)
     cr_expect(report.faults[i] > 0, "%s never happened", sim_fault_name((sim_fault)i));
+  for (int i = SPILE_TOKEN_BUCKET; i < SIM_ALGORITHMS; i++)
+    cr_expect(report.limited[i] > takes / 20, "%s were met %" PRIu64 " times", algorithm_names[i], report.limited[i]);
+  cr_expect(report.asked[SIM_CHARGE] > takes / 100);
+  cr_expect(report.uncharged_part > takes / 1000);
+  cr_expect(report.asked[SIM_REFUND] > takes / 100);
+  cr_expect(report.asked[SIM_TAKE_UP_TO] > takes / 100);
+  cr_expect(report.granted > takes / 1000);
   cr_expect(report.answered > takes / 2);
   cr_expect(report.unclear > takes / 100);
   cr_expect(report.refused > takes / 200);
@@ -101,9 +121,11 @@ Test(simulation, finds_every_fault_planted_in_the_script) {
 
 /* The meter shares no formula with the model, so it would see a mistake that model and core have in common. */
 Test(simulation, finds_by_the_meter_alone_what_admits_too_much) {
-  static const sim_planted too_much[] = {SIM_PLANT_FULL_AT_GOES_BACK, SIM_PLANT_EXPIRY_FROM_NOW,
-                                         SIM_PLANT_EXPIRY_BEFORE_FULL, SIM_PLANT_EXPIRY_WITHOUT_TOLERANCE,
-                                         SIM_PLANT_FRACTION_LOST};
+  static const sim_planted too_much[] = {SIM_PLANT_FULL_AT_GOES_BACK,      SIM_PLANT_EXPIRY_FROM_NOW,
+                                         SIM_PLANT_EXPIRY_BEFORE_FULL,     SIM_PLANT_EXPIRY_WITHOUT_TOLERANCE,
+                                         SIM_PLANT_FRACTION_LOST,          SIM_PLANT_DEBT_FORGOTTEN,
+                                         SIM_PLANT_WINDOW_GOES_BACK,       SIM_PLANT_WINDOW_BEFORE_FORGOTTEN,
+                                         SIM_PLANT_WINDOW_BEFORE_REFUNDED, SIM_PLANT_LOG_FORGETS_EARLY};
   for (size_t i = 0; i < sizeof(too_much) / sizeof(too_much[0]); i++) {
     sim_report report = run(1, PLANTED_TAKES, (sim_options){.planted = too_much[i], .meter_alone = true});
     (void)fprintf(stderr, "%7" PRIu64 " takes: %s\n", report.takes, planted_text(too_much[i]));

@@ -1,0 +1,1 @@
+s/decision->granted = effect.granted;/decision->granted = call->most;/

@@ -1,0 +1,1 @@
+s/uncharged = own > uncharged ? own : uncharged;/uncharged = own > 1 ? uncharged : own;/

@@ -1,0 +1,1 @@
+s/^  result = redis_decide_on(store, link, call);/&\n  if (result == SPILE_EUNAVAILABLE \&\& call->verb == SPILE_VERB_REFUND) {\n    call->error->code = 0;\n    result = redis_decide_on(store, link, call);\n  }/
