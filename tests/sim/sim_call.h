@@ -53,6 +53,7 @@ typedef struct sim_call {
   size_t answer_taken;  /* … of these, those that the client read */
   size_t foreign_taken; /* bytes it read that were no reply to it */
   bool lied;            /* of these, some that no client can tell from its own */
+  bool odd_taken;       /* it read some that no server would have sent */
 
   /* What is known outside. */
   bool imagined;       /* the possible worlds have it executed or not */

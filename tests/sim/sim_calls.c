@@ -213,6 +213,10 @@ static void failure_judge(sim *s, sim_call *call, int reason) {
   if (uncharged && call->charged)
     sim_oracles_fail(&s->oracles, "call %" PRIu64 " was told that nothing was charged (%s: %s), and it was",
                      call->number, spile_reason_name(reason), s->decision.detail);
+  bool read = call->served > 0 && call->answer_len > 0 && call->answer_taken == call->answer_len;
+  if (reason == SPILE_REASON_PROTOCOL && read && !call->odd_taken && call->foreign_taken == 0)
+    sim_oracles_fail(&s->oracles, "call %" PRIu64 " refused what the server answered: %s", call->number,
+                     s->decision.detail);
   call->told_uncharged = uncharged;
   sim_worlds_unanswered(&s->oracles, call, uncharged);
 }

@@ -62,7 +62,7 @@ void sim_env_init(sim *s) {
 
 /* ---- Limits ---- */
 
-static void numbers_draw(sim *s, int64_t numbers[3]) {
+static void numbers_draw(sim *s, int64_t numbers[4]) {
   static const int64_t periods_ms[] = {1, 1000, 60000, 3600000, 86400000, SIM_TEN_YEARS_MS};
   sim_random *random = &s->random;
   numbers[2] = periods_ms[sim_below(random, 6)];
@@ -94,7 +94,7 @@ static void numbers_draw(sim *s, int64_t numbers[3]) {
   }
 }
 
-static void window_draw(sim *s, spile_algorithm algorithm, int64_t numbers[3]) {
+static void window_draw(sim *s, spile_algorithm algorithm, int64_t numbers[4]) {
   static const int64_t usual_ms[] = {1, 1000, 60000, 3600000, 86400000, SIM_TEN_YEARS_MS};
   sim_random *random = &s->random;
   numbers[1] = 0;
@@ -123,21 +123,64 @@ static void window_draw(sim *s, spile_algorithm algorithm, int64_t numbers[3]) {
 static int64_t debt_draw(sim *s, int64_t capacity) {
   if (!s->mix.algorithms || sim_once_in(&s->random, 2))
     return 0;
-  return sim_once_in(&s->random, 2) ? sim_magnitude(&s->random, INT64_C(1) << 40) : 1 + sim_below(&s->random, capacity);
+  switch (sim_below(&s->random, 4)) {
+  case 0:
+    return sim_magnitude(&s->random, INT64_C(1) << 40);
+  case 1:
+    return 1 + sim_below(&s->random, capacity);
+  default:
+    return 1 + sim_below(&s->random, 6);
+  }
 }
 
-static void limit_draw(sim *s, sim_limit *out, const char *name, spile_algorithm algorithm) {
-  int64_t numbers[3];
-  int64_t debt;
+static void anything_draw(sim *s, spile_algorithm algorithm, int64_t numbers[4]) {
+  numbers[3] = 0;
+  if (algorithm >= SPILE_FIXED_WINDOW) {
+    window_draw(s, algorithm, numbers);
+    return;
+  }
+  numbers_draw(s, numbers);
+  numbers[3] = debt_draw(s, numbers[0]);
+}
+
+/* What somebody might make of a limit that is in use: a smaller or larger capacity or debt, another period. */
+static void variation_draw(sim *s, const model_limit *from, int64_t numbers[4]) {
+  bool window = from->algorithm >= SPILE_FIXED_WINDOW;
+  numbers[0] = from->capacity;
+  numbers[1] = window ? 0 : from->refill;
+  numbers[2] = from->period_ms;
+  numbers[3] = from->debt;
+  switch (sim_below(&s->random, window ? 3 : 5)) {
+  case 0:
+    numbers[0] = 1 + sim_below(&s->random, from->capacity);
+    break;
+  case 1:
+    numbers[0] += sim_magnitude(&s->random, 10);
+    if (from->algorithm == SPILE_SLIDING_LOG && numbers[0] > SIM_LOG_MAX)
+      numbers[0] = SIM_LOG_MAX;
+    break;
+  case 2:
+    numbers[2] = 1 + sim_below(&s->random, 2 * from->period_ms);
+    break;
+  case 3:
+    numbers[3] = sim_below(&s->random, from->debt + 1);
+    break;
+  default:
+    numbers[3] += sim_magnitude(&s->random, 1000);
+    break;
+  }
+}
+
+/* @param from  NULL, or a limit of which this may be a variation */
+static void limit_draw(sim *s, sim_limit *out, const char *name, spile_algorithm algorithm, const model_limit *from) {
+  int64_t numbers[4];
+  bool varies = from != NULL && s->mix.algorithms && sim_once_in(&s->random, 2);
   do {
-    debt = 0;
-    if (algorithm >= SPILE_FIXED_WINDOW) {
-      window_draw(s, algorithm, numbers);
-    } else {
-      numbers_draw(s, numbers);
-      debt = debt_draw(s, numbers[0]);
-    }
-  } while (!model_limit_of(&out->model, algorithm, numbers[0], numbers[1], numbers[2], debt));
+    if (varies)
+      variation_draw(s, from, numbers);
+    else
+      anything_draw(s, algorithm, numbers);
+  } while (!model_limit_of(&out->model, algorithm, numbers[0], numbers[1], numbers[2], numbers[3]));
   out->on_store_error = (int)sim_below(&s->random, 4);
   out->timeout_ms = sim_once_in(&s->random, 4) ? sim_between(&s->random, 5, 60) : 0;
   spile_limit_def def = SPILE_LIMIT_DEF_INIT;
@@ -146,7 +189,7 @@ static void limit_draw(sim *s, sim_limit *out, const char *name, spile_algorithm
   def.refill_tokens = numbers[1];
   def.refill_period_ms = numbers[2];
   def.algorithm = (int)algorithm;
-  def.debt = debt;
+  def.debt = numbers[3];
   def.on_store_error = out->on_store_error;
   def.timeout_ms = out->timeout_ms;
   spile_error error = {0};
@@ -181,8 +224,8 @@ void sim_targets_draw(sim *s) {
       algorithm = (spile_algorithm)sim_between(&s->random, SPILE_TOKEN_BUCKET, SPILE_SLIDING_LOG);
     bool by_algorithm = i % 2 == 1 && algorithm != other && sim_once_in(&s->random, 2);
     const char *name = i % 2 == 0 || by_algorithm ? "default" : "POST /b";
-    limit_draw(s, &target->variants[0], name, algorithm);
-    limit_draw(s, &target->variants[1], name, algorithm);
+    limit_draw(s, &target->variants[0], name, algorithm, NULL);
+    limit_draw(s, &target->variants[1], name, algorithm, &target->variants[0].model);
   }
 }
 

@@ -24,7 +24,7 @@
   X(CALL, CLOCK_STEP, 5000)      /* … by more, up to years */                                         \
   X(CALL, CLOCK_DRIFT, 5000)     /* … or runs at another speed */                                     \
   X(CALL, IDLE_CLOSE, 10000)     /* the server closes a connection that is not in use */                \
-  X(CALL, LIMIT_CHANGE, 10000)   /* a limit gets other numbers */                                       \
+  X(CALL, LIMIT_CHANGE, 30000)   /* a limit gets other numbers */                                       \
   X(CONNECT, REFUSED, 100000)                                                                           \
   X(CONNECT, SWALLOWED, 100000)  /* packets of the connection are dropped */                            \
   X(CONNECT, TURNED_AWAY, 50000) /* too many clients: one error, then the end */                        \

@@ -120,6 +120,7 @@ static void marks_take(sim_world *world, sim_conn *conn, uint64_t upto) {
     gone += mark->end == to;
     if (world->call == NULL || n == 0)
       continue;
+    world->call->odd_taken = world->call->odd_taken || mark->odd;
     if (mark->lie)
       conn->lied_to = world->call->lied = true;
     if (mark->call == world->call) {

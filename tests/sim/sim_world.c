@@ -256,6 +256,7 @@ static void reply_garbage(sim_world *world, sim_conn *conn, sim_mark mark) {
   };
   const char *bytes = garbage[sim_below(world->random, sizeof(garbage) / sizeof(garbage[0]))];
   mark.answer = false;
+  mark.odd = true;
   mark.lie = mark.call != NULL && garbage_answers(mark.call, bytes);
   /* What can be taken for an answer is none of the server's, also behind one that is. */
   if (mark.lie)
@@ -283,7 +284,7 @@ void sim_world_reply(sim_world *world, sim_conn *conn, const char *bytes, size_t
   }
   bool spare = world->spare_len > 0 && world->spare_number != (call != NULL ? call->number : 0);
   if (fault == SIM_REPLY_SWAPPED && answer && spare) {
-    sim_wire_put(wire, world->spare, world->spare_len, (sim_mark){.lie = true});
+    sim_wire_put(wire, world->spare, world->spare_len, (sim_mark){.lie = true, .odd = true});
     sim_deliver(world, conn, 0, 0);
     return;
   }
@@ -307,13 +308,13 @@ void sim_world_reply(sim_world *world, sim_conn *conn, const char *bytes, size_t
     break;
   case SIM_REPLY_TWICE:
     sim_wire_put(wire, bytes, len, mark);
-    sim_wire_put(wire, bytes, len, (sim_mark){.call = call});
+    sim_wire_put(wire, bytes, len, (sim_mark){.call = call, .odd = true});
     sim_deliver(world, conn, 0, 0);
     break;
   case SIM_REPLY_AGAIN:
     sim_wire_put(wire, bytes, len, mark);
     sim_deliver(world, conn, 0, 0);
-    sim_wire_put(wire, bytes, len, (sim_mark){.call = call, .lie = true});
+    sim_wire_put(wire, bytes, len, (sim_mark){.call = call, .lie = true, .odd = true});
     sim_deliver(world, conn, sim_much_later_us(world), 0);
     break;
   case SIM_REPLY_CUT:

@@ -25,6 +25,7 @@ typedef struct sim_mark {
   sim_call *call; /* NULL: nobody's */
   bool answer;    /* the server's reply to the command of that call, as it gave it */
   bool lie;       /* it looks as if it were */
+  bool odd;       /* no server would have sent it then */
 } sim_mark;
 
 /* Positions count from the start of the connection. */

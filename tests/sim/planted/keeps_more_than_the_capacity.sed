@@ -1,0 +1,1 @@
+s/^    count = spile__window_min(count, shape->capacity);/    count += 0;/
