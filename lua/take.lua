@@ -37,31 +37,40 @@
 local call = redis.call
 local format = string.format
 local floor = math.floor
+local match = string.match
+local sub = string.sub
+local EXACT_MAX = 9007199254740991
+local PERIOD_MAX_MS = 315360000000
+local TOLERANCE_MS = 1000
 local values
 
--- The short path: one bucket, or a window of counts, of unchanged shape on the server's own clock. Whatever is unusual
--- falls through.
+-- ---- What is usual: buckets, and windows of counts, of unchanged shape ----
+--
+-- It is read and charged without the functions of each algorithm: making them costs more than what they do. Whatever is
+-- unusual is left to the long way, where they stand.
+
+-- One, on the server's own clock.
 if not KEYS[2] and not ARGV[5] then
   local key, shape = KEYS[1], ARGV[1]
   local value = call('GET', key)
   local rem
   if value == shape then
     rem = 0
-  elseif value and string.sub(value, 1, #shape) == shape then
-    rem = tonumber(string.match(value, '^[1-9]%d*$', #shape + 1))
+  elseif value and sub(value, 1, #shape) == shape then
+    rem = tonumber(match(value, '^[1-9]%d*$', #shape + 1))
   end
   -- Of a window this is no number, and of what is no take it is a word.
   local N = tonumber(ARGV[4])
   local count, before
-  if value and not N and string.sub(ARGV[4] or '', 1, 1) == '=' and string.sub(value, 1, #shape) == shape then
-    count, before = string.match(value, '^=(%d+):?(%d*)$', #shape + 1)
+  if value and not N and sub(ARGV[4] or '', 1, 1) == '=' and sub(value, 1, #shape) == shape then
+    count, before = match(value, '^=(%d+):?(%d*)$', #shape + 1)
   end
   if rem and N or count then
     local left_ms = call('PTTL', key)
-    local ahead_ms = left_ms - 1000
+    local ahead_ms = left_ms - TOLERANCE_MS
     local cost, room = tonumber(ARGV[2]), tonumber(ARGV[3])
     if count then
-      local kind, W = string.match(shape, '^(%a)%d+:(%d+)$')
+      local kind, W = match(shape, '^(%a)%d+:(%d+)$')
       W, count = tonumber(W), tonumber(count)
       -- The window must be the one of the value, begun and not over, so that expiry and what was before stay.
       if kind == 'f' and before == '' and ahead_ms > 0 and ahead_ms <= W and count > 0 and count <= cost + room then
@@ -106,10 +115,115 @@ if not KEYS[2] and not ARGV[5] then
   values = {value}
 end
 
-local EXACT_MAX = 9007199254740991
-local PERIOD_MAX_MS = 315360000000
-local TOLERANCE_MS = 1000
-local match = string.match
+local n = #KEYS
+local given_ms = ARGV[4 * n + 1]
+if n == 0 or #ARGV < 4 * n or #ARGV > 4 * n + 1 then
+  return redis.error_reply('ERR spile: there are four arguments a key and at most a time behind them')
+end
+if given_ms then
+  given_ms = match(given_ms, '^%d+$') and tonumber(given_ms) or 0
+  if given_ms < 1e13 or given_ms > 2e13 then
+    return redis.error_reply('ERR spile: a given time is from 10^13 to 2*10^13')
+  end
+end
+
+-- The word of a charge, a refund or a take up to; nil: a take.
+local verb = match(ARGV[4], '^%l+$')
+-- The one instant of this call, given or by the server's clock as the first key tells it; and where windows begin.
+local now_ms = given_ms
+local epoch_ms = given_ms and 1e13 or 0
+local readings = {} -- nil or false: left to the long way
+local ends_ms = {} -- the expiry of what is left to it, where it is known
+local usual = not values and not verb
+local fits = true
+local moves = true -- every charge leaves its value and moves only the expiry
+
+-- The value of a window of counts after a charge that leaves it the same window.
+local function window_charged(shape, reading, cost)
+  if reading[3] then
+    return shape .. '=' .. format('%d:%d', reading[2] + cost, reading[1])
+  end
+  return shape .. '=' .. format('%d', reading[1] + cost)
+end
+
+-- Several, and where the time is given. All that a charge needs is read before the first write, here and below, so that
+-- nothing can fail between two of them.
+if not values then
+  values = n == 1 and {call('GET', KEYS[1])} or call('MGET', unpack(KEYS))
+end
+if usual then
+  for i = 1, n do
+    local at = 4 * i
+    local value, shape, N = values[i], ARGV[at - 3], tonumber(ARGV[at])
+    local reading, expires_ms
+    if value == shape or value and sub(value, 1, #shape) == shape then
+      expires_ms = call('PEXPIRETIME', KEYS[i])
+    end
+    if expires_ms and expires_ms >= 0 then
+      now_ms = now_ms or expires_ms - call('PTTL', KEYS[i])
+      local full_at_ms = expires_ms - TOLERANCE_MS
+      local ahead_ms = full_at_ms - now_ms
+      local cost, room = tonumber(ARGV[at - 2]), tonumber(ARGV[at - 1])
+      if N then
+        local rem = value == shape and 0 or tonumber(match(value, '^[1-9]%d*$', #shape + 1))
+        local debt = 0
+        if rem and ahead_ms >= 0 then
+          debt = ahead_ms * N + rem
+        end
+        if rem and rem < N and debt <= cost + room then
+          reading = debt
+          fits = fits and debt <= room
+          moves = moves and (cost == 0 or (debt + cost) % N == rem)
+        end
+      elseif sub(ARGV[at], 1, 1) == '=' then
+        local kind, W = match(shape, '^([fw])%d+:(%d+)$')
+        local count, before = match(value, '^=(%d+):?(%d*)$', #shape + 1)
+        W, count = tonumber(W), tonumber(count)
+        if W and count and count > 0 and count <= cost + room and (full_at_ms - epoch_ms) % W == 0 then
+          local rest_ms = ahead_ms - W
+          if kind == 'f' and before == '' and ahead_ms > 0 and rest_ms <= 0 then
+            reading = {count, ahead_ms}
+            fits = fits and count <= room
+          elseif kind == 'w' and before ~= '' and rest_ms > 0 and rest_ms <= W then
+            before = tonumber(before)
+            reading = {before, count, rest_ms}
+            fits = fits and before * rest_ms + count * W <= room * W
+          end
+          moves = moves and cost == 0
+        end
+      end
+    end
+    if not reading then
+      usual = false
+      ends_ms[i] = expires_ms
+    end
+    readings[i] = reading or false
+  end
+end
+if usual then
+  for i = 1, fits and n or 0 do
+    local at = 4 * i
+    local cost = tonumber(ARGV[at - 2])
+    if cost > 0 then
+      local key, shape, N, reading = KEYS[i], ARGV[at - 3], tonumber(ARGV[at]), readings[i]
+      if N then
+        local after = reading + cost
+        local rem = after % N
+        local expires = format('%d', now_ms + TOLERANCE_MS + floor(after / N))
+        if moves then
+          call('PEXPIREAT', key, expires)
+        else
+          call('SET', key, rem > 0 and shape .. format('%d', rem) or shape, 'PXAT', expires)
+        end
+      else
+        call('SET', key, window_charged(shape, reading, cost), 'KEEPTTL')
+      end
+    end
+  end
+  return n == 1 and readings[1] or readings
+end
+
+-- ---- The long way ----
 
 -- The numbers of a shape, or nil for a text that is none or leaves the bounds of spile__shape_make in src/core/limit.c.
 local function shape_parse(text)
@@ -155,9 +269,6 @@ local function bucket_check(shape, cost, room, N)
   end
   return nil
 end
-
--- The word of a charge, a refund or a take up to; nil: a take.
-local verb = ARGV[4] and match(ARGV[4], '^%l+$')
 
 -- What is wrong with the last three arguments of a bucket that has a word; or nil, the cost to read for and, in tokens,
 -- the room that there must be.
@@ -573,7 +684,7 @@ local function windows_make()
           end
           local last = log_entry_of(view, reading[1])
           local at_ms = log_entry(view.state, last)
-          return to_bytes('>I2', view.taken) .. string.sub(view.state, 8 * view.first - 5, 8 * last - 6) ..
+          return to_bytes('>I2', view.taken) .. sub(view.state, 8 * view.first - 5, 8 * last - 6) ..
               to_bytes('>I6I2', at_ms, (view.taken + reading[1]) % 65536), at_ms + W
         end
         local n, first, newest_ms, taken = 0, 1, -1, 0
@@ -581,14 +692,14 @@ local function windows_make()
         if view then
           n, first = view.n, view.first
           newest_ms, taken = log_entry(view.state, n)
-          kept = to_bytes('>I2', view.taken) .. string.sub(view.state, 8 * first - 5)
+          kept = to_bytes('>I2', view.taken) .. sub(view.state, 8 * first - 5)
         end
         if reading.charged then
           taken = (taken + reading.charged) % 65536
           if now_ms > newest_ms then
             newest_ms = now_ms
           else
-            kept = string.sub(kept, 1, -9)
+            kept = sub(kept, 1, -9)
           end
           kept = kept .. to_bytes('>I6I2', newest_ms, taken)
         elseif not view then
@@ -604,7 +715,7 @@ local function windows_make()
 
   -- The kind that a shape begins with, or nil.
   local function window_of(shape)
-    local letter = string.sub(shape, 1, 1)
+    local letter = sub(shape, 1, 1)
     if not kinds[letter] and makers[letter] then
       kinds[letter] = makers[letter]()
     end
@@ -635,19 +746,18 @@ local function windows_make()
   end
 
   -- What a value says, with the length of its window as W; nil and an error text when the value is not ours.
-  local function window_parse_value(window, shape, value, full_at_ms)
+  local function window_parse_value(window, shape, capacity, W, value, full_at_ms)
     local mark = match(value, '^%a?')
-    if mark ~= string.sub(shape, 1, 1) then
+    if mark ~= sub(shape, 1, 1) then
       return nil, mark ~= '' and 'VERSION the bucket was written in a later format' or
           'FOREIGN the value is not a bucket of this algorithm'
     end
     local old_shape, state = match(value, '^(%a%d+:%d+)=(.*)$')
-    local capacity, W
-    if old_shape then
+    local old
+    if old_shape and old_shape ~= shape then
       capacity, W = window_parse(old_shape)
     end
-    local old
-    if capacity and not (window.beyond and window.beyond(capacity, W)) then
+    if old_shape and capacity and not (window.beyond and window.beyond(capacity, W)) then
       old = window.parse(state, capacity, W, full_at_ms)
     end
     if not old then
@@ -661,21 +771,6 @@ local function windows_make()
   return {of = window_of, check = window_check, value = window_parse_value}
 end
 
-local n = #KEYS
-local given_ms = ARGV[4 * n + 1]
-if n == 0 or #ARGV < 4 * n or #ARGV > 4 * n + 1 then
-  return redis.error_reply('ERR spile: there are four arguments a key and at most a time behind them')
-end
-if given_ms then
-  given_ms = match(given_ms, '^%d+$') and tonumber(given_ms) or 0
-  if given_ms < 1e13 or given_ms > 2e13 then
-    return redis.error_reply('ERR spile: a given time is from 10^13 to 2*10^13')
-  end
-end
-if not values then
-  values = n == 1 and {call('GET', KEYS[1])} or call('MGET', unpack(KEYS))
-end
-
 -- The reply where bucket i cannot be read: of several it says which one.
 local function unreadable(i, why)
   if n > 1 then
@@ -684,86 +779,55 @@ local function unreadable(i, why)
   return redis.error_reply(why)
 end
 
--- How long each key has to live, as the clock of this call sees it; nil for a key that is not there.
-local lefts_ms = {}
 local windows
-local debts = {} -- or a window's reading
 local rewrites = {}
 local takes = {} -- what is needed to write a window
 local shapes = {} -- the numbers of a bucket's shape, where there is a verb
-local fits = true
-local moves = true -- every charge leaves its value and moves only the expiry
-local clock = given_ms and 'PEXPIRETIME' or 'PTTL'
 for i = 1, n do
-  local at = 4 * i
-  local shape, cost, room, N = ARGV[at - 3], ARGV[at - 2], ARGV[at - 1], ARGV[at]
-  local value = values[i]
-  -- MGET reads a key of another type as absent, GET does not.
-  local left_ms = (value or n > 1) and call(clock, KEYS[i]) or -2
-  local debt, rewrite = 0, false
-  local known, rem = false, nil
-  if not value then
-    if left_ms ~= -2 then
-      return unreadable(i, 'FOREIGN the key does not hold a string')
+  if not readings[i] then
+    local at = 4 * i
+    local shape, cost, room, N = ARGV[at - 3], ARGV[at - 2], ARGV[at - 1], ARGV[at]
+    local value, left_ms = values[i], nil
+    -- MGET reads a key of another type as absent, GET does not.
+    if value or n > 1 then
+      local expires_ms = ends_ms[i] or call('PEXPIRETIME', KEYS[i])
+      if not value and expires_ms ~= -2 then
+        return unreadable(i, 'FOREIGN the key does not hold a string')
+      elseif value and (expires_ms < 0 or expires_ms > EXACT_MAX) then
+        return unreadable(i, 'FOREIGN the key does not expire as a bucket does')
+      elseif value then
+        now_ms = now_ms or expires_ms - call('PTTL', KEYS[i])
+        left_ms = expires_ms - now_ms
+      end
     end
-  else
-    if left_ms < 0 or left_ms > EXACT_MAX then
-      return unreadable(i, 'FOREIGN the key does not expire as a bucket does')
-    end
-    if given_ms then
-      left_ms = left_ms - given_ms
-    end
-    lefts_ms[i] = left_ms
-    if value == shape then
-      rem = 0
-    elseif string.sub(value, 1, #shape) == shape then
-      rem = tonumber(match(value, '^[1-9]%d*$', #shape + 1))
-    end
-  end
-  local rate = rem and tonumber(N)
-  if rate then
-    if left_ms >= TOLERANCE_MS then
-      debt = (left_ms - TOLERANCE_MS) * rate + rem
-    end
-    known = rem < rate and debt <= cost + room
-  end
-  moves = moves and (known and (debt + cost) % rate == rem or cost == '0')
-  if not known then
-    debt = 0
-    local window
+    local reading, rewrite = 0, false
+    local window, fault
     if match(shape, '^[efw]') then
       windows = windows or windows_make()
       window = windows.of(shape)
     end
     if window then
-      local fault, capacity, W, wanted, left = windows.check(window, shape, cost, room, N)
+      local capacity, W, wanted, left
+      fault, capacity, W, wanted, left = windows.check(window, shape, cost, room, N)
       if fault then
         return redis.error_reply('ERR spile: ' .. fault)
       end
-      -- The epoch of this call's clock: a given time is shifted.
-      local epoch_ms = given_ms and 1e13 or 0
-      local now_ms, old
-      if given_ms then
-        now_ms = given_ms - epoch_ms
-      elseif value then
-        now_ms = call('PEXPIRETIME', KEYS[i]) - left_ms
-      else
+      if not now_ms then
         local time = call('TIME')
         now_ms = time[1] * 1000 + floor(time[2] / 1000)
       end
+      local since_ms = now_ms - epoch_ms
+      local old
       if value then
-        old, fault = windows.value(window, shape, value, now_ms + left_ms - TOLERANCE_MS)
+        old, fault = windows.value(window, shape, capacity, W, value, since_ms + left_ms - TOLERANCE_MS)
         if not old then
           return unreadable(i, fault)
         end
       end
-      debt, rewrite = window.read(capacity, W, old, now_ms, old and old.shape == shape, wanted)
-      takes[i] = {window = window, capacity = capacity, W = W, now_ms = now_ms, epoch_ms = epoch_ms}
-      if not window.fits(debt, left, W) then
-        fits = false
-      end
+      reading, rewrite = window.read(capacity, W, old, since_ms, old and old.shape == shape, wanted)
+      takes[i] = {window = window, capacity = capacity, W = W, now_ms = since_ms}
+      fits = fits and window.fits(reading, left, W)
     else
-      local fault
       if verb then
         local capacity, shape_N, P, debt_max = shape_parse(shape)
         if not capacity then
@@ -781,27 +845,15 @@ for i = 1, n do
         return redis.error_reply('ERR spile: ' .. fault)
       end
       if value then
-        debt, rewrite = bucket_read(shape, value, left_ms)
-        if not debt then
+        reading, rewrite = bucket_read(shape, value, left_ms)
+        if not reading then
           return unreadable(i, rewrite)
         end
       end
+      fits = fits and reading <= tonumber(room)
     end
-  end
-  debts[i] = debt
-  rewrites[i] = rewrite
-  if not takes[i] and debt > tonumber(room) then
-    fits = false
-  end
-end
-
--- A charge reads all that it needs before the first write, so that nothing can fail between two of them.
-local nows_ms = {}
-if fits and n > 1 and not given_ms then
-  for i = 1, n do
-    if lefts_ms[i] and not takes[i] then
-      nows_ms[i] = call('PEXPIRETIME', KEYS[i]) - lefts_ms[i]
-    end
+    readings[i], rewrites[i] = reading, rewrite
+    moves = moves and cost == '0'
   end
 end
 
@@ -812,12 +864,8 @@ local function bucket_write(i, debt, move)
   local full_ms = floor(debt / N)
   local rem = debt % N
   local value = rem > 0 and shape .. format('%d', rem) or shape
-  local now_ms = given_ms or nows_ms[i]
   if not now_ms then
-    if not lefts_ms[i] then
-      return call('SET', key, value, 'PX', format('%d', full_ms + TOLERANCE_MS))
-    end
-    now_ms = call('PEXPIRETIME', key) - lefts_ms[i]
+    return call('SET', key, value, 'PX', format('%d', full_ms + TOLERANCE_MS))
   end
   local expires = format('%d', now_ms + full_ms + TOLERANCE_MS)
   if move and value == values[i] then
@@ -833,7 +881,7 @@ local function window_write(i, reading)
   if not state then
     return nil
   end
-  local expires = format('%d', full_at_ms + take.epoch_ms + TOLERANCE_MS)
+  local expires = format('%d', full_at_ms + epoch_ms + TOLERANCE_MS)
   return call('SET', KEYS[i], ARGV[4 * i - 3] .. '=' .. state, 'PXAT', expires)
 end
 
@@ -856,9 +904,9 @@ local function granted()
   for i = 1, n do
     local take, shape = takes[i], shapes[i]
     if take then
-      most = math.min(most, take.window.room(debts[i], take.capacity, take.W))
+      most = math.min(most, take.window.room(readings[i], take.capacity, take.W))
     else
-      most = math.min(most, math.max(0, floor((shape.capacity * shape.P - debts[i]) / shape.P)))
+      most = math.min(most, math.max(0, floor((shape.capacity * shape.P - readings[i]) / shape.P)))
     end
   end
   return most
@@ -866,7 +914,7 @@ end
 
 -- The reading of bucket i after a charge or a refund, or after a take up to that is granted so much; nil where it stays.
 local function settle(i, cost)
-  local take, shape, debt = takes[i], shapes[i], debts[i]
+  local take, shape, debt = takes[i], shapes[i], readings[i]
   if take then
     local tokens = math.min(cost, verb == 'refund' and take.window.counts(debt) or
         take.window.room(debt, take.capacity, take.W))
@@ -902,17 +950,19 @@ for i = 1, n do
     if after then
       left_write(i, after, n == 1)
     elseif fits and not verb and takes[i] then
-      window_write(i, takes[i].window.charge(debts[i], cost))
+      window_write(i, takes[i].window.charge(readings[i], cost))
+    elseif fits and not verb and tonumber(ARGV[4 * i]) then
+      bucket_write(i, readings[i] + cost, moves)
     elseif fits and not verb then
-      bucket_write(i, debts[i] + cost, moves)
+      call('SET', KEYS[i], window_charged(ARGV[4 * i - 3], readings[i], cost), 'KEEPTTL')
     elseif rewrites[i] then
       -- Where that is refused (no memory, a replica, a missing right) the denial stands, and the next take tries again.
-      pcall(left_write, i, debts[i], true)
+      pcall(left_write, i, readings[i], true)
     end
   end
 end
 
 if n == 1 then
-  return debts[1]
+  return readings[1]
 end
-return debts
+return readings

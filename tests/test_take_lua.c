@@ -152,6 +152,17 @@ Test(take_lua, redis_02_wrong_arguments_of_what_is_no_take_write_nothing) {
                  "ERR");
   }
   cr_assert(eq(i64, redis_server_integer(server, "EXISTS k l"), 0));
+  /* Nor is one charged that a take would find as it is used to. */
+  freeReplyObject(EVAL(server, KEYS("l"), "5:1:3600000:", "3600000", "14400000", "1"));
+  int64_t expires = redis_server_integer(server, "PEXPIRETIME l");
+  assert_error(
+      EVAL(server, KEYS("k", "l"), "5:1:3600000:", "1", "0", "charge", "5:1:3600000:", "3600000", "14400000", "1"),
+      "ERR");
+  assert_error(
+      EVAL(server, KEYS("l", "k"), "5:1:3600000:", "3600000", "14400000", "1", "5:1:3600000:", "1", "0", "charge"),
+      "ERR");
+  cr_assert(eq(i64, redis_server_integer(server, "EXISTS k"), 0));
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME l"), expires));
   redis_server_free(server);
 }
 
@@ -472,6 +483,34 @@ Test(take_lua, on_the_servers_clock_every_bucket_ends_a_second_after_it_is_full)
     freeReplyObject(EVAL(server, KEYS("b"), "60:7:60000:", "60000", "3540000", "7"));
   left_ms = redis_server_integer(server, "PTTL b");
   cr_assert(left_ms > 25714 && left_ms <= 26714 + 1, "%" PRId64, left_ms);
+  redis_server_free(server);
+}
+
+/* However long the script runs: several buckets are charged as of one instant, and move by what each was taken. */
+Test(take_lua, on_the_servers_clock_several_buckets_move_by_exactly_what_is_taken) {
+  redis_server *server = redis_server_start();
+  static const char *const names[] = {"a", "b", "f", "w"};
+  int64_t before[4];
+  for (int step = 0; step <= 300; step++) {
+    redisReply *reply =
+        EVAL(server, KEYS("a", "b", "f", "w"), "1000:1:60000:", "60000", "59940000", "1", "1000:7:60000:", "60000",
+             "59940000", "7", "f1000:315360000000", "2", "998", "=2", "w1000:315360000000", "3", "997", "=3");
+    cr_assert(reply->type == REDIS_REPLY_ARRAY && reply->elements == 4);
+    cr_assert(eq(i64, reply->element[2]->element[0]->integer, 2 * step));
+    cr_assert(eq(i64, reply->element[3]->element[1]->integer, 3 * step));
+    freeReplyObject(reply);
+    for (int i = 0; i < 4 && step == 0; i++)
+      before[i] = redis_server_integer(server, "PEXPIRETIME %s", names[i]);
+  }
+  assert_value(server, "a", "1000:1:60000:");
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME a"), before[0] + INT64_C(300) * 60000));
+  /* 301 of 60000/7 ms, of which the first one's 8571 and three sevenths stood before. */
+  assert_value(server, "b", "1000:7:60000:");
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME b"), before[1] + INT64_C(301) * 60000 / 7 - 8571));
+  assert_value(server, "f", "f1000:315360000000=602");
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME f"), before[2]));
+  assert_value(server, "w", "w1000:315360000000=903:0");
+  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME w"), before[3]));
   redis_server_free(server);
 }
 
@@ -870,27 +909,49 @@ Test(take_lua, agrees_with_the_core_on_its_short_path) {
   free(let_in);
 }
 
-/* What a step of a window's life answers and leaves, in two keys. */
-static void windows_same(redis_server *server, const char *what, redisReply *a, redisReply *b) {
+/* Without what is usual apart: everything goes the long way. */
+Test(take_lua, agrees_with_the_core_the_long_way) {
+  char *script = replaced(spile__take_lua, "local usual = not values and not verb", "local usual = false");
+  differ(script, 20240614);
+  free(script);
+}
+
+/* What a step of a window's life answers and leaves, in the key `a` and in another one. */
+static void windows_same(redis_server *server, const char *what, const redisReply *a, redisReply *b, const char *key) {
   cr_assert(a->type == b->type, "%s: %s %s", what, a->str != NULL ? a->str : "", b->str != NULL ? b->str : "");
   cr_assert(a->type == REDIS_REPLY_ARRAY && a->elements == b->elements, "%s: %s", what, a->str != NULL ? a->str : "");
   for (size_t i = 0; i < a->elements; i++)
     cr_assert(a->element[i]->integer == b->element[i]->integer, "%s: value %zu: %lld, %lld", what, i,
               a->element[i]->integer, b->element[i]->integer);
-  freeReplyObject(a);
   freeReplyObject(b);
-  a = redis_server_command(server, "GET a");
-  b = redis_server_command(server, "GET b");
-  cr_assert(a->type == b->type && (a->type == REDIS_REPLY_NIL || strcmp(a->str, b->str) == 0), "%s: %s, %s", what,
-            a->str != NULL ? a->str : "nothing", b->str != NULL ? b->str : "nothing");
-  freeReplyObject(a);
-  freeReplyObject(b);
-  cr_assert(eq(i64, redis_server_integer(server, "PEXPIRETIME a"), redis_server_integer(server, "PEXPIRETIME b")));
+  redisReply *value = redis_server_command(server, "GET a");
+  redisReply *other = redis_server_command(server, "GET %s", key);
+  cr_assert(value->type == other->type && (value->type == REDIS_REPLY_NIL || strcmp(value->str, other->str) == 0),
+            "%s: %s, %s", what, value->str != NULL ? value->str : "nothing",
+            other->str != NULL ? other->str : "nothing");
+  freeReplyObject(value);
+  freeReplyObject(other);
+  cr_assert(
+      eq(i64, redis_server_integer(server, "PEXPIRETIME a"), redis_server_integer(server, "PEXPIRETIME %s", key)));
 }
 
-/* The general form, which the differential test compares with the core, and the short one, told the time. */
-Test(take_lua, windows_agree_on_both_paths, .timeout = 120) {
+/* Of a script that is called like EVAL, but has one key. */
+static redisReply *eval_of(redis_server *server, const char *script, const char *key, const char *shape,
+                           char (*text)[32]) {
+  const char *argv[] = {"EVAL", script, "1", key, shape, text[0], text[1], text[2], text[3]};
+  size_t argv_len[9];
+  for (size_t i = 0; i < 9; i++)
+    argv_len[i] = strlen(argv[i]);
+  return redis_server_command_argv(server, 9, argv, argv_len);
+}
+
+/*
+ * The long way, that of several and of a given time, which the differential test compares with the core, and that of
+ * one on the server's own clock, told the time.
+ */
+Test(take_lua, windows_agree_on_every_path, .timeout = 120) {
   redis_server *server = redis_server_start();
+  char *general = replaced(spile__take_lua, "local usual = not values and not verb", "local usual = false");
   char *let_in = replaced(spile__take_lua, "not ARGV[5] then", "not ARGV[6] then");
   char *script = replaced(let_in, "call('PTTL', key)", "(call('PEXPIRETIME', key) - ARGV[5])");
   static const char *const shapes[] = {"f5:1000", "f5:1500", "f8:1000", "w5:1000", "w5:1500", "w8:1000"};
@@ -899,10 +960,10 @@ Test(take_lua, windows_agree_on_both_paths, .timeout = 120) {
   uint64_t denied = 0;
   for (int step = 0; step < 12000; step++) {
     if (step % 4000 == 0)
-      redis_server_run(server, "DEL a b");
+      redis_server_run(server, "DEL a b c");
     size_t kind = step < 6000 ? 0 : 3;
     if (step == 6000)
-      redis_server_run(server, "DEL a b");
+      redis_server_run(server, "DEL a b c");
     const char *shape = shapes[kind + (random_below(30) == 0 ? (size_t)random_below(3) : 0)];
     int64_t capacity = shape[1] - '0';
     int64_t cost = random_below(4) == 0 ? random_below(capacity + 1) : 1;
@@ -915,19 +976,17 @@ Test(take_lua, windows_agree_on_both_paths, .timeout = 120) {
     (void)snprintf(text[1], sizeof(text[1]), "%" PRId64, peek ? capacity : capacity - cost);
     (void)snprintf(text[2], sizeof(text[2]), "=%" PRId64, cost);
     (void)snprintf(text[3], sizeof(text[3]), "%" PRId64, now_ms + SHIFT_MS);
-    redisReply *general = EVAL(server, KEYS("a"), shape, text[0], text[1], text[2], text[3]);
-    const char *argv[] = {"EVAL", script, "1", "b", shape, text[0], text[1], text[2], text[3]};
-    size_t argv_len[9];
-    for (size_t i = 0; i < 9; i++)
-      argv_len[i] = strlen(argv[i]);
-    redisReply *quick = redis_server_command_argv(server, 9, argv, argv_len);
+    redisReply *reply = eval_of(server, general, "a", shape, text);
     char what[160];
     (void)snprintf(what, sizeof(what), "step %d: %s %s %s %s at %s", step, shape, text[0], text[1], text[2], text[3]);
-    denied += general->elements == 2 && general->element[0]->integer > capacity - cost;
-    windows_same(server, what, general, quick);
+    denied += reply->elements == 2 && reply->element[0]->integer > capacity - cost;
+    windows_same(server, what, reply, eval_of(server, script, "b", shape, text), "b");
+    windows_same(server, what, reply, eval_of(server, spile__take_lua, "c", shape, text), "c");
+    freeReplyObject(reply);
   }
   cr_assert(denied > 500, "%" PRIu64 " denied", denied);
   free(script);
   free(let_in);
+  free(general);
   redis_server_free(server);
 }
