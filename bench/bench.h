@@ -63,7 +63,7 @@ void bench_begin(int argc, char **argv, const char *about, const bench_option *o
 
 /* ---- Rows ---- */
 
-#define BENCH_ROWS_MAX 32
+#define BENCH_ROWS_MAX 40
 #define BENCH_ROUNDS_MAX 1000
 
 typedef struct bench_row {

@@ -18,6 +18,7 @@
 #include "take_lua.h"
 
 #define LENGTHS 4
+#define MIXES 2
 #define WORDS_MAX (3 + 5 * BENCH_VECTOR_MAX)
 #define KEY_LEN_MAX 64
 #define DEPTH 64       /* commands sent together */
@@ -88,35 +89,59 @@ static void command_send(redis_world *world, int argc, const char **argv) {
     bench_fatal("redis-server: %s", connection->errstr);
 }
 
-/* Sends the take of `cost` tokens from each of n neighbours. */
-static void take_send(const redis_kind *kind, size_t first, size_t n, int64_t cost) {
-  char names[BENCH_VECTOR_MAX][KEY_LEN_MAX];
-  char numbers[4][24];
-  const char *argv[WORDS_MAX];
-  int argc = 0;
+/* The last three of the four arguments that a bucket has. */
+typedef struct redis_numbers {
+  char words[3][24];
+} redis_numbers;
+
+static void numbers_make(const redis_kind *kind, redis_numbers *numbers, int64_t cost) {
   const spile_shape *shape = &kind->spec->shape;
   int64_t unit = kind->algorithm->window ? 1 : shape->period_ms;
-  (void)snprintf(numbers[0], sizeof(numbers[0]), "%zu", n);
-  (void)snprintf(numbers[1], sizeof(numbers[1]), "%lld", (long long)(cost * unit));
-  (void)snprintf(numbers[2], sizeof(numbers[2]), "%lld", (long long)((shape->capacity - cost) * unit));
+  size_t size = sizeof(numbers->words[0]);
+  (void)snprintf(numbers->words[0], size, "%lld", (long long)(cost * unit));
+  (void)snprintf(numbers->words[1], size, "%lld", (long long)((shape->capacity - cost) * unit));
   if (kind->algorithm->window)
-    (void)snprintf(numbers[3], sizeof(numbers[3]), "=%lld", (long long)cost);
+    (void)snprintf(numbers->words[2], size, "=%lld", (long long)cost);
   else
-    (void)snprintf(numbers[3], sizeof(numbers[3]), "%lld", (long long)shape->refill);
+    (void)snprintf(numbers->words[2], size, "%lld", (long long)shape->refill);
+}
 
+/* What a take asks for: from each of n neighbours, which are of one kind or by turns of two, a token or all it can. */
+typedef struct redis_take {
+  const redis_kind *kinds[2];
+  size_t n;
+  bool allowed;
+} redis_take;
+
+static const redis_kind *take_kind(const redis_take *take, size_t item) {
+  return take->kinds[item % 2];
+}
+
+static int64_t take_cost(const redis_take *take, size_t item) {
+  return take->allowed ? 1 : take_kind(take, item)->spec->shape.capacity;
+}
+
+static void take_send(const redis_take *take, size_t first) {
+  char names[BENCH_VECTOR_MAX][KEY_LEN_MAX];
+  redis_numbers numbers[BENCH_VECTOR_MAX];
+  char n[24];
+  const char *argv[WORDS_MAX];
+  int argc = 0;
+  (void)snprintf(n, sizeof(n), "%zu", take->n);
   argv[argc++] = "EVALSHA";
-  argv[argc++] = kind->world->take_sha;
-  argv[argc++] = numbers[0];
-  for (size_t i = 0; i < n; i++) {
-    key_make(kind, names[i], first + i);
+  argv[argc++] = take->kinds[0]->world->take_sha;
+  argv[argc++] = n;
+  for (size_t i = 0; i < take->n; i++) {
+    key_make(take_kind(take, i), names[i], first + i);
     argv[argc++] = names[i];
   }
-  for (size_t i = 0; i < n; i++) {
-    argv[argc++] = kind->shape;
-    for (size_t j = 1; j < 4; j++)
-      argv[argc++] = numbers[j];
+  for (size_t i = 0; i < take->n; i++) {
+    numbers_make(take_kind(take, i), &numbers[i], take_cost(take, i));
+    argv[argc++] = take_kind(take, i)->shape;
+    for (size_t j = 0; j < 3; j++)
+      argv[argc++] = numbers[i].words[j];
   }
-  command_send(kind->world, argc, argv);
+  command_send(take->kinds[0]->world, argc, argv);
 }
 
 /* ---- Answers ---- */
@@ -136,28 +161,37 @@ static bool reading_fits(const redis_kind *kind, const redisReply *reply, int64_
   return kind->algorithm->fits(&kind->spec->shape, &reading, cost);
 }
 
-static void take_check(const redis_kind *kind, const redisReply *reply, size_t n, int64_t cost, bool allowed) {
+static void take_check(const redis_take *take, const redisReply *reply) {
+  size_t n = take->n;
   if (n > 1 && (reply->type != REDIS_REPLY_ARRAY || reply->elements != n))
-    bench_fatal("%s: the script did not answer for %zu keys", kind->kind->name, n);
+    bench_fatal("%s: the script did not answer for %zu keys", take->kinds[0]->kind->name, n);
   for (size_t i = 0; i < n; i++) {
-    if (reading_fits(kind, n > 1 ? reply->element[i] : reply, cost) != allowed)
-      bench_fatal("%s: a take was not %s", kind->kind->name, allowed ? "allowed" : "denied");
+    const redis_kind *kind = take_kind(take, i);
+    if (reading_fits(kind, n > 1 ? reply->element[i] : reply, take_cost(take, i)) != take->allowed)
+      bench_fatal("%s: a take was not %s", kind->kind->name, take->allowed ? "allowed" : "denied");
   }
 }
 
 /* Takes from the first keys, `count` times from the next n. */
-static void takes_run(const redis_kind *kind, size_t count, size_t n, int64_t cost, bool allowed) {
+static void takes_run(const redis_take *take, size_t count) {
+  bench_server *server = &take->kinds[0]->world->server;
   for (size_t done = 0; done < count;) {
     size_t sent = 0;
     for (; sent < DEPTH && done + sent < count; sent++)
-      take_send(kind, (done + sent) * n % kind->keys, n, cost);
+      take_send(take, (done + sent) * take->n % take->kinds[0]->keys);
     for (size_t i = 0; i < sent; i++) {
-      redisReply *reply = bench_server_reply(&kind->world->server);
-      take_check(kind, reply, n, cost, allowed);
+      redisReply *reply = bench_server_reply(server);
+      take_check(take, reply);
       freeReplyObject(reply);
     }
     done += sent;
   }
+}
+
+/* Takes a token from each of the first keys, `n` keys at a time. */
+static void keys_make(const redis_kind *kind, size_t n) {
+  const redis_take take = {{kind, kind}, n, true};
+  takes_run(&take, kind->keys / n);
 }
 
 /* Writes the first `count` logs with one entry less than they will have. */
@@ -187,38 +221,48 @@ static void logs_fill(const redis_kind *kind, size_t count) {
 /* ---- Time ---- */
 
 typedef struct redis_row {
-  const redis_kind *kind;
-  size_t n;
-  bool allowed;
+  redis_take take;
   char name[40];
 } redis_row;
 
 static double row_run(void *user) {
   const redis_row *row = user;
-  const redis_kind *kind = row->kind;
+  const redis_take *take = &row->take;
+  const redis_kind *kind = take->kinds[0];
   bool log = kind->kind->entries > 1;
   size_t count = kind->world->takes;
-  if (log && count > kind->keys / row->n)
-    count = kind->keys / row->n;
-  if (log && row->allowed)
-    logs_fill(kind, count * row->n);
+  if (log && count > kind->keys / take->n)
+    count = kind->keys / take->n;
+  if (log && take->allowed)
+    logs_fill(kind, count * take->n);
   double before_us = bench_server_cpu_us(&kind->world->server);
-  takes_run(kind, count, row->n, row->allowed ? 1 : kind->spec->shape.capacity, row->allowed);
+  takes_run(take, count);
   return (bench_server_cpu_us(&kind->world->server) - before_us) / (double)count;
 }
 
+/* What is often asked for together, by turns. Neither is a log. */
+static const struct {
+  const char *name;
+  size_t kinds[2]; /* of bench_kinds */
+} mixes[MIXES] = {{"token and fixed", {0, 2}}, {"token and sliding", {0, 3}}};
+
 static void times_run(const redis_kind *kinds, const char *title, int64_t rounds, bool allowed) {
-  redis_row rows[BENCH_KINDS][LENGTHS];
+  redis_row rows[BENCH_KINDS + MIXES][LENGTHS];
   bench_table *table = bench_allocate(1, sizeof(*table));
   table->title = title;
   table->unit = "us";
   table->rounds = (size_t)rounds;
-  for (size_t i = 0; i < BENCH_KINDS; i++) {
-    for (size_t j = 0; j < LENGTHS; j++) {
+  for (size_t i = 0; i < BENCH_KINDS + MIXES; i++) {
+    bool mixed = i >= BENCH_KINDS;
+    const char *name = mixed ? mixes[i - BENCH_KINDS].name : bench_kinds[i].name;
+    const redis_kind *first = mixed ? &kinds[mixes[i - BENCH_KINDS].kinds[0]] : &kinds[i];
+    const redis_kind *second = mixed ? &kinds[mixes[i - BENCH_KINDS].kinds[1]] : &kinds[i];
+    for (size_t j = mixed ? 1 : 0; j < LENGTHS; j++) {
       redis_row *row = &rows[i][j];
-      *row = (redis_row){.kind = &kinds[i], .n = lengths[j], .allowed = allowed};
-      (void)snprintf(row->name, sizeof(row->name), "%s, %zu", bench_kinds[i].name, lengths[j]);
-      bench_table_add(table, row->name, row_run, row)->base[0] = j > 0 ? rows[i][0].name : NULL;
+      *row = (redis_row){.take = {{first, second}, lengths[j], allowed}};
+      (void)snprintf(row->name, sizeof(row->name), "%s, %zu", name, lengths[j]);
+      /* Beside one of the kind; a mix beside one token bucket. */
+      bench_table_add(table, row->name, row_run, row)->base[0] = j > 0 ? rows[mixed ? 0 : i][0].name : NULL;
     }
   }
   bench_table_run(table);
@@ -234,7 +278,7 @@ static double bytes_per_key(const redis_kind *kind, size_t n) {
   double before = bench_server_memory(&kind->world->server);
   if (kind->kind->entries > 1)
     logs_fill(kind, kind->keys);
-  takes_run(kind, kind->keys / n, n, 1, true);
+  keys_make(kind, n);
   return (bench_server_memory(&kind->world->server) - before) / (double)kind->keys;
 }
 
@@ -268,7 +312,7 @@ void bench_algorithms_redis(const bench_redis_options *options) {
   for (size_t i = 0; i < BENCH_KINDS; i++) {
     if (bench_kinds[i].entries > 1)
       logs_fill(&kinds[i], kinds[i].keys);
-    takes_run(&kinds[i], kinds[i].keys, 1, 1, true);
+    keys_make(&kinds[i], 1);
   }
   times_run(kinds, "redis, the server's processor time of a take of n keys, allowed", options->rounds, true);
   times_run(kinds, "redis, the server's processor time of a take of n keys, denied", options->rounds, false);
