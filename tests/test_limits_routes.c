@@ -5,6 +5,7 @@
  */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,10 @@ static unsigned draw(unsigned n) {
   random_state ^= random_state << 25;
   random_state ^= random_state >> 27;
   return (unsigned)((random_state * UINT64_C(2685821657736338717)) >> 33) % n;
+}
+
+static bool spelled_as(spile__route_text *out, const char *text) {
+  return spile__route_spell(out, NULL, text, false) == SPILE__SPELLED;
 }
 
 /* ---- One spelling ---- */
@@ -100,16 +105,16 @@ Test(limits_routes, HTTP_08_a_path_has_one_spelling) {
   for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
     const spelling_row *row = &spellings[i];
     spile__route_text text;
-    bool route = spile__route_spell(&text, row->method, row->path, false);
-    cr_assert(eq(int, route, row->spelled != NULL), "%s", row->path);
-    if (!route)
+    spile__spelled spelled = spile__route_spell(&text, row->method, row->path, false);
+    cr_assert(eq(int, spelled, row->spelled != NULL ? SPILE__SPELLED : SPILE__SPELLED_NO_ROUTE), "%s", row->path);
+    if (spelled != SPILE__SPELLED)
       continue;
     cr_assert(strcmp(text.bytes, row->spelled) == 0, "%s: %s", row->path, text.bytes);
     cr_assert(eq(sz, text.len, strlen(row->spelled)));
     cr_assert(eq(sz, text.method_len, strcspn(row->spelled, " ")));
     spile__route_text again;
-    cr_assert(spile__route_spell(&again, NULL, text.bytes, false) && strcmp(again.bytes, text.bytes) == 0,
-              "%s becomes %s", text.bytes, again.bytes);
+    cr_assert(spelled_as(&again, text.bytes) && strcmp(again.bytes, text.bytes) == 0, "%s becomes %s", text.bytes,
+              again.bytes);
   }
 }
 
@@ -197,24 +202,94 @@ Test(limits_routes, HTTP_08_letters_of_a_path_are_alike_where_the_file_says_so) 
   spile_limits_unref(limits);
 }
 
-Test(limits_routes, a_path_as_long_as_can_be_is_compared_and_a_longer_one_meets_default) {
+/* What is before a segment of its kind is resolved away: `times` times `there`, then `times` times `back`, then `rest`.
+ */
+static char *detour(const char *there, const char *back, size_t times, const char *rest) {
+  char *path = malloc(times * (strlen(there) + strlen(back)) + strlen(rest) + 1);
+  cr_assert(path != NULL);
+  char *at = path;
+  for (size_t i = 0; i < 2 * times; i++)
+    at = stpcpy(at, i < times ? there : back);
+  strcpy(at, rest);
+  return path;
+}
+
+static void expect_blocked(const char *entry, const char *method, char *path) {
   spile_limits *limits = limits_of("{\"on_store_error\":\"open\",\"limits\":{\"default\":\"unlimited\","
-                                   "\"GET /a/*/z\":\"blocked\"}}");
+                                   "\"* /admin/*\":\"blocked\",\"GET /a/*/z\":\"blocked\"}}");
+  const spile_route *route = spile_limits_find(limits, method, path, NULL);
+  cr_assert(strcmp(spile_route_text(route), entry) == 0, "%.40s (%zu bytes) meets %s", path, strlen(path),
+            spile_route_text(route));
+  cr_assert(eq(int, spile_route_word_of(route), SPILE_ROUTE_BLOCKED));
+  spile_limits_unref(limits);
+  free(path);
+}
+
+/* A server with 16 KiB and more of room for a line takes all of these for /admin/q. */
+Test(limits_routes, HTTP_08_what_is_resolved_away_is_no_way_round_an_entry_however_long_it_is) {
+  static const size_t times[] = {1, 100, 2047, 2048, 3000, 4500, 9000, 180000};
+  for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+    expect_blocked("* /admin/*", "GET", detour("/a", "/..", times[i], "/admin/q"));
+    expect_blocked("* /admin/*", "GET", detour("/a", "/%2e%2E", times[i], "/admin/q"));
+    expect_blocked("* /admin/*", "GET", detour("/./a", "//..", times[i], "//admin//q"));
+    expect_blocked("* /admin/*", "GET", detour("/../a/.", "/.././", times[i], "/admin/x/../q"));
+    expect_blocked("* /admin/*", "GET", detour("/admin/a/..", "/./..", times[i], "/x/../admin/q"));
+    expect_blocked("* /admin/*", NULL, detour("GET /", "/", times[i] / 180000 + 1, "../../GET%20/../admin/q"));
+  }
+  for (size_t len = 8180; len <= 1000000; len += len < 8200 ? 1 : 300000) {
+    char *segment = malloc(len + 2);
+    cr_assert(segment != NULL);
+    memset(segment, 'a', len);
+    segment[0] = '/';
+    segment[len] = '\0';
+    expect_blocked("* /admin/*", "GET", detour(segment, "/..", 1, "/admin/q"));
+    /* Escapes, too, are as long as what they stand for. */
+    memcpy(segment + 1, "%61%", 4);
+    expect_blocked("* /admin/*", "GET", detour("/a", "/..", 1, "/%61%64%6d%69%6e/q"));
+    free(segment);
+  }
+}
+
+Test(limits_routes, a_path_as_long_as_can_be_is_compared_and_a_longer_one_is_blocked) {
+  spile_limits *limits = limits_of("{\"on_store_error\":\"open\",\"limits\":{\"default\":\"unlimited\","
+                                   "\"GET /a/*/z\":\"unlimited\"},"
+                                   "\"skip\":[{\"route\":\"* /*\"}]}");
   char *path = malloc(20001);
   cr_assert(path != NULL);
+  spile_caller nobody = SPILE_CALLER_INIT;
   /* "GET " and the path are SPILE__ROUTE_LEN_MAX bytes. */
   for (size_t len = SPILE__ROUTE_LEN_MAX - 4; len <= SPILE__ROUTE_LEN_MAX - 3; len++) {
     memset(path, 'x', len);
     memcpy(path, "/a/", 3);
     memcpy(path + len - 2, "/z", 3);
     bool fits = len == SPILE__ROUTE_LEN_MAX - 4;
-    cr_assert(strcmp(entry_of(limits, "GET", path, NULL), fits ? "GET /a/*/z" : "default") == 0, "%zu", len);
+    const spile_route *route = spile_limits_find(limits, "GET", path, NULL);
+    cr_assert(strcmp(spile_route_text(route), fits ? "GET /a/*/z" : "(too long)") == 0, "%zu", len);
+    cr_assert(eq(int, spile_route_word_of(route), fits ? SPILE_ROUTE_UNLIMITED : SPILE_ROUTE_BLOCKED));
+    cr_assert(eq(sz, spile_route_count(route), 0));
+    cr_assert(eq(int, spile__limits_skips(limits, "GET", path, &nobody), fits));
   }
+  /* A method counts as well: with " /" it is as long as can be, or a byte longer. */
+  memset(path, 'X', SPILE__ROUTE_LEN_MAX - 1);
+  path[SPILE__ROUTE_LEN_MAX - 1] = '\0';
+  cr_assert(eq(str, (char *)(uintptr_t)entry_of(limits, path, "/", NULL), "(too long)"));
+  path[SPILE__ROUTE_LEN_MAX - 2] = '\0';
+  cr_assert(eq(str, (char *)(uintptr_t)entry_of(limits, path, "/", NULL), "default"));
   /* What is left out of the one spelling does not count. */
   memset(path, '/', 20000);
   memcpy(path + 10000, "a/", 2);
   memcpy(path + 19990, "b//z//////", 11);
   cr_assert(eq(str, (char *)(uintptr_t)entry_of(limits, "GET", path, NULL), "GET /a/*/z"));
+  /* An escape is as long as what it stands for. */
+  size_t n = (SPILE__ROUTE_LEN_MAX - 8) / 2;
+  char *escaped = malloc(3 * n + 20);
+  cr_assert(escaped != NULL);
+  char *at = stpcpy(escaped, "/a/");
+  for (size_t i = 0; i < n; i++)
+    at = stpcpy(at, "%78");
+  strcpy(at, "/z");
+  cr_assert(eq(str, (char *)(uintptr_t)entry_of(limits, "GET", escaped, NULL), "GET /a/*/z"));
+  free(escaped);
   free(path);
   spile_limits_unref(limits);
 }
@@ -327,6 +402,71 @@ Test(limits_routes, a_routers_own_pattern_is_found_by_its_text) {
 
 /* ---- Against models ---- */
 
+/* The one spelling of a path, read from its beginning with room for all of it. */
+static void model_spell(const char *path, char *out) {
+  const char *segments[64];
+  size_t lens[64];
+  size_t n = 0;
+  bool star = *path == '*';
+  char bare[200];
+  size_t len = 0;
+  for (; *path != '\0' && *path != '?' && *path != '#'; path++) {
+    unsigned byte;
+    if (path[0] == '%' && isxdigit((unsigned char)path[1]) && isxdigit((unsigned char)path[2]) &&
+        sscanf(path + 1, "%2x", &byte) == 1 && strchr("/?#%", (int)byte) == NULL && byte >= 0x20 && byte != 0x7f) {
+      bare[len++] = (char)byte;
+      path += 2;
+    } else if (path[0] == '%' && isxdigit((unsigned char)path[1]) && isxdigit((unsigned char)path[2])) {
+      bare[len++] = '%';
+      bare[len++] = (char)toupper((unsigned char)*++path);
+      bare[len++] = (char)toupper((unsigned char)*++path);
+    } else {
+      bare[len++] = *path;
+    }
+  }
+  for (size_t from = 0; from < len;) {
+    size_t to = from;
+    while (to < len && bare[to] != '/')
+      to++;
+    size_t segment_len = to - from;
+    if (segment_len == 2 && memcmp(bare + from, "..", 2) == 0) {
+      n -= n > 0 ? 1 : 0;
+    } else if (segment_len > 0 && !(segment_len == 1 && bare[from] == '.')) {
+      segments[n] = bare + from;
+      lens[n++] = segment_len;
+    }
+    from = to + 1;
+  }
+  char *at = stpcpy(out, "P ");
+  for (size_t i = 0; i < n; i++) {
+    if (segments[i] != bare || !star)
+      *at++ = '/';
+    memcpy(at, segments[i], lens[i]);
+    at += lens[i];
+  }
+  strcpy(at, n == 0 ? "/" : "");
+}
+
+Test(limits_routes, a_path_read_from_its_end_is_the_path_read_from_its_beginning) {
+  static const char *const pieces[] = {"/", "/",   "/",   ".",   "..",  "a",   "b*", "*", "%2e", "%2E", "%2f",
+                                       "%", "%61", "%25", "%3F", "%2A", "%00", "4",  "2", "//",  "/..", "/../.."};
+  size_t resolved = 0;
+  for (int i = 0; i < 300000; i++) {
+    char path[200] = "";
+    char expected[210];
+    for (unsigned n = draw(16); n > 0; n--)
+      strcat(path, pieces[draw(sizeof(pieces) / sizeof(pieces[0]))]);
+    strcat(path, draw(8) == 0 ? "?/../x" : "");
+    model_spell(path, expected);
+    spile__route_text text;
+    cr_assert(eq(int, spile__route_spell(&text, "P", path, false), SPILE__SPELLED));
+    cr_assert(strcmp(text.bytes, expected) == 0 && text.len == strlen(expected), "%s: %s, not %s", path, text.bytes,
+              expected);
+    resolved += strlen(expected) + 6 < strlen(path) ? 1 : 0;
+  }
+  cr_assert(lt(sz, 50000, resolved));
+}
+
 /* Whether a path matches, every way tried. */
 static bool model_span(const char *pattern, const char *text) {
   if (*pattern == '\0')
@@ -382,7 +522,7 @@ static void draw_route(char *out, bool glob, unsigned most) {
   char text[110];
   (void)snprintf(text, sizeof(text), "%s%s", methods[draw(glob ? 4 : 3)], path);
   spile__route_text spelled;
-  cr_assert(spile__route_spell(&spelled, NULL, text, false));
+  cr_assert(spelled_as(&spelled, text));
   size_t kept = 0;
   for (size_t i = 0; i < spelled.len; i++) {
     if (spelled.bytes[i] != '*' || kept == 0 || out[kept - 1] != '*')
@@ -399,7 +539,7 @@ Test(limits_routes, matching_is_what_trying_every_way_finds) {
     draw_route(pattern, true, 6);
     draw_route(request, false, 6);
     spile__route_text text;
-    cr_assert(spile__route_spell(&text, NULL, request, false));
+    cr_assert(spelled_as(&text, request));
     bool expected = model_matches(pattern, request);
     cr_assert(eq(int, spile__route_text_matches(pattern, &text), expected), "%s, %s", pattern, request);
     matched += expected ? 1 : 0;
@@ -422,7 +562,7 @@ static void all_make(void) {
       for (int i = 0; i < len; i++, rest /= 3)
         path[3 + i] = "ab/"[rest % 3];
       spile__route_text text;
-      if (!spile__route_spell(&text, NULL, path, false) || strcmp(text.bytes, path) != 0)
+      if (!spelled_as(&text, path) || strcmp(text.bytes, path) != 0)
         continue;
       memcpy(all_requests[all_count++], path, sizeof(path));
     }

@@ -102,15 +102,16 @@ typedef enum spile_route_word {
  *
  * Both sides are brought into one spelling first: the method in capitals, the path without query, with its escapes
  * undone (%41 is A) but those of / ? # % and of control characters, // as /, . and .. resolved and no slash at the end;
- * with "ignore_case": true in the file letters of paths are small. A path whose one spelling is longer than 8,000 bytes
- * meets `default`. A target in absolute form (http://host/path; RFC 9112, 3.2.2) is its path, no path is /, and one
- * without a slash at its beginning gets it.
+ * with "ignore_case": true in the file letters of paths are small. A target in absolute form (http://host/path; RFC
+ * 9112, 3.2.2) is its path, no path is /, and one without a slash at its beginning gets it. A request that has more than
+ * 8,191 bytes in its one spelling, method and space included, meets an entry "(too long)" that is blocked, so that
+ * length is no way round one.
  *
  * @param method  such as "POST"; NULL: `path` is the whole text of a route, such as "POST /search"
  * @param path    the path, or the pattern that the server's router matched; a query does not matter
  * @param tier    NULL or a name that the file does not have: the base limits alone
  * @return never NULL, as a file has a `default`
- * Allocates nothing. Thread-safety: safe.
+ * Takes time in proportion to the length of the path. Allocates nothing. Thread-safety: safe.
  */
 const spile_route *spile_limits_find(const spile_limits *limits, const char *method, const char *path,
                                      const char *tier) SPILE_MUST_USE;

@@ -67,9 +67,8 @@ int check_run(const cli_options *options) {
   if ((options->given & OPTION_MARKDOWN) && (options->given & (OPTION_JSON | OPTION_EXPLAIN)))
     return message(EXIT_USAGE, "--markdown prints a table of all; write it without --json and --explain");
   if ((options->given & OPTION_EXPLAIN) && !is_route(options->explain))
-    return message(EXIT_USAGE,
-                   "--explain is not METHOD and PATH of at most 8000 bytes; write it as a request has them, "
-                   "such as --explain 'POST /search', or default");
+    return message(EXIT_USAGE, "--explain is not METHOD and PATH; write it as a request has them, "
+                               "such as --explain 'POST /search', or default");
 
   check c = {.json = options->given & OPTION_JSON};
   spile_error error = {0};

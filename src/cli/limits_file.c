@@ -44,7 +44,7 @@ int tier_check(const spile_limits *limits, const char *tier) {
 
 bool is_route(const char *route) {
   spile__route_text spelled;
-  return strcmp(route, "default") == 0 || spile__route_spell(&spelled, NULL, route, false);
+  return strcmp(route, "default") == 0 || spile__route_spell(&spelled, NULL, route, false) != SPILE__SPELLED_NO_ROUTE;
 }
 
 int limits_options_check(const cli_options *options, const char *verb, bool route) {
@@ -60,7 +60,7 @@ int limits_options_check(const cli_options *options, const char *verb, bool rout
     return message(EXIT_USAGE, "--limits needs the route of the request; write --route 'METHOD /path', such as --route "
                                "'POST /search'");
   if (file && route && !is_route(options->route))
-    return message(EXIT_USAGE, "--route is not METHOD and PATH of at most 8000 bytes; write it as a request has them, "
+    return message(EXIT_USAGE, "--route is not METHOD and PATH; write it as a request has them, "
                                "such as --route 'POST /search'");
   return EXIT_ALLOWED;
 }

@@ -48,12 +48,16 @@ static size_t stars_join(char *text, size_t len) {
 
 const char *spile__route_read(spile__reader *reader, const spile__node *node, const char *text) {
   static const char form[] = "write METHOD and PATH, such as \"POST /search\" or \"* /api/*\"";
+  static const char too_long[] = "is longer than the 255 bytes a route may have";
   spile__faults *faults = &reader->faults;
   spile__route_text route;
   const char *what = NULL;
   size_t len = 0;
-  if (!spile__route_spell(&route, NULL, text, reader->limits->ignore_case)) {
+  spile__spelled spelled = spile__route_spell(&route, NULL, text, reader->limits->ignore_case);
+  if (spelled == SPILE__SPELLED_NO_ROUTE) {
     what = "is no route";
+  } else if (spelled == SPILE__SPELLED_TOO_LONG) {
+    what = too_long;
   } else {
     len = stars_join(route.bytes, route.len);
     if (!is_method(route.bytes, route.method_len))
@@ -64,7 +68,7 @@ const char *spile__route_read(spile__reader *reader, const spile__node *node, co
       what = text[strcspn(text, "?#")] == '?' ? "has a query, which is no part of a route"
                                               : "has a fragment, which is no part of a route";
     else if (len > SPILE_NAME_LEN_MAX)
-      what = "is longer than the 255 bytes a route may have";
+      what = too_long;
     else if (has_escaped_star(text))
       what = "has the escape of a star (%2A), which only * matches";
     else if (!spile__is_utf8(route.bytes, len))

@@ -76,12 +76,21 @@ static const spile_route *route_find(const spile_limits *limits, const spile__ti
   return route_choose(in_base, base_rank, in_tier, tier_rank);
 }
 
+/*
+ * What a request meets that is too long to be compared. Nobody knows which entry is written for it, so it gets by none:
+ * as `default` it would be a way round every entry that a longer path would have met.
+ */
+static const spile_route route_too_long = {.text = "(too long)", .word = SPILE_ROUTE_BLOCKED};
+
 const spile_route *spile_limits_find(const spile_limits *limits, const char *method, const char *path,
                                      const char *tier_name) {
   const spile__tier *tier = tier_find(limits, tier_name);
   const spile_route *route = NULL;
   spile__route_text request;
-  if (spile__route_spell(&request, method, path, limits->ignore_case))
+  spile__spelled spelled = spile__route_spell(&request, method, path, limits->ignore_case);
+  if (spelled == SPILE__SPELLED_TOO_LONG)
+    return &route_too_long;
+  if (spelled == SPILE__SPELLED)
     route = route_find(limits, tier, &request);
   if (route != NULL)
     return route;

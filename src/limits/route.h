@@ -22,15 +22,14 @@
  * Of several entries that match, the path decides first: one without a star, else the one with the most literal
  * characters, which counts the slash of / and * also where it matches without them. But where the path without these is
  * an entry itself, for this method, that is the one meant. Of equal paths the method decides: the request's own, then
- * GET for HEAD, then the star. The star of a
- * request is a letter like others, which only a star of the file matches.
+ * GET for HEAD, then the star. The star of a request is a letter like others, which only a star of the file matches.
  */
 #ifndef SPILE_LIMITS_ROUTE_H
 #define SPILE_LIMITS_ROUTE_H
 
 #include <spile/limits.h>
 
-/* The longest request in one spelling that is compared. A longer one meets `default`. */
+/* The longest request in one spelling that is compared, method and space included. A longer one is blocked. */
 #define SPILE__ROUTE_LEN_MAX 8191
 
 typedef struct spile__route_text {
@@ -39,11 +38,17 @@ typedef struct spile__route_text {
   char bytes[SPILE__ROUTE_LEN_MAX + 1];
 } spile__route_text;
 
+typedef enum spile__spelled {
+  SPILE__SPELLED = 1,
+  SPILE__SPELLED_NO_ROUTE, /* it is not METHOD PATH */
+  SPILE__SPELLED_TOO_LONG, /* its one spelling is; what `.`, `..` and escapes leave out does not count */
+} spile__spelled;
+
 /*
- * Writes the one spelling of a request. `method` NULL: path is the whole text of a route.
- * @return false: it is not METHOD PATH, or too long
+ * Writes the one spelling of a request. `method` NULL: path is the whole text of a route. Allocates nothing, and takes
+ * time in proportion to the length of the text.
  */
-bool spile__route_spell(spile__route_text *out, const char *method, const char *path, bool ignore_case);
+spile__spelled spile__route_spell(spile__route_text *out, const char *method, const char *path, bool ignore_case);
 
 /* The methods whose entries a request can meet, the most specific first. */
 #define SPILE__METHODS_MAX 3

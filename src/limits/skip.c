@@ -11,9 +11,9 @@ static const char *header_of(const spile_caller *caller, const char *name) {
   return caller->header != NULL ? caller->header(caller->header_user, name) : NULL;
 }
 
-static bool skip_matches(const spile_limits *limits, const spile__skip *skip, const char *method, const char *path,
-                         const spile_caller *caller) {
-  if (skip->route != NULL && !spile__route_matches(limits, skip->route, method, path))
+/* `request`: in its one spelling; NULL: it has none, and matches no route. */
+static bool skip_matches(const spile__skip *skip, const spile__route_text *request, const spile_caller *caller) {
+  if (skip->route != NULL && (request == NULL || !spile__route_text_matches(skip->route, request)))
     return false;
   if (skip->has_network) {
     spile__address address;
@@ -28,8 +28,13 @@ static bool skip_matches(const spile_limits *limits, const spile__skip *skip, co
 }
 
 bool spile__limits_skips(const spile_limits *limits, const char *method, const char *path, const spile_caller *caller) {
+  if (limits->skip_count == 0)
+    return false;
+  /* Once for all entries, as a path may be long and a file may have many. */
+  spile__route_text text;
+  bool spelled = spile__route_spell(&text, method, path, limits->ignore_case) == SPILE__SPELLED;
   for (size_t i = 0; i < limits->skip_count; i++) {
-    if (skip_matches(limits, &limits->skips[i], method, path, caller))
+    if (skip_matches(&limits->skips[i], spelled ? &text : NULL, caller))
       return true;
   }
   return false;
