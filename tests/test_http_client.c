@@ -40,12 +40,15 @@ static spile_http_settings *settings_of(int forwarded, const char *const *truste
 static const char *const ten[] = {"10.0.0.0/8"};
 static const char *const ten_and_unix[] = {"10.0.0.0/8", "unix:"};
 
+/* What the last client_of found: a spile_http_found. */
+static int found;
+
 /* The client under one header of one line; "" for none. Settings are freed. */
 static const char *client_of(spile_http_settings *settings, const char *header, const char *value, const char *peer) {
   static char client[SPILE_HTTP_CLIENT_MAX];
   lines l = {.name = header, .values = &value, .n = value != NULL};
-  bool known = spile_http_client(settings, peer, lines_get, &l, client);
-  cr_assert(known == (client[0] != '\0'));
+  found = spile_http_client(settings, peer, lines_get, &l, client);
+  cr_assert(eq(int, found != SPILE_HTTP_CLIENT_UNKNOWN, client[0] != '\0'));
   spile_http_settings_free(settings);
   return client;
 }
@@ -54,6 +57,7 @@ typedef struct row {
   const char *peer;
   const char *value;
   const char *client;
+  bool nearest; /* it is none of those who are known */
 } row;
 
 static void expect_clients(int forwarded, const row *rows, size_t n) {
@@ -63,6 +67,8 @@ static void expect_clients(int forwarded, const row *rows, size_t n) {
                                    rows[i].value, rows[i].peer);
     cr_expect(strcmp(client, rows[i].client) == 0, "%s / %s: \"%s\", not \"%s\"", rows[i].peer,
               rows[i].value != NULL ? rows[i].value : "none", client, rows[i].client);
+    cr_expect(eq(int, found, rows[i].nearest ? SPILE_HTTP_CLIENT_NEAREST : SPILE_HTTP_CLIENT_FOUND), "%s / %s",
+              rows[i].peer, rows[i].value != NULL ? rows[i].value : "none");
   }
 }
 
@@ -100,12 +106,12 @@ Test(http_client, HTTP_04_reads_ports_brackets_and_spaces) {
 
 Test(http_client, stops_at_what_cannot_be_read_with_the_last_trusted_hop) {
   static const row rows[] = {
-      {"10.0.0.2", "198.51.100.7, unknown", "10.0.0.2"},
-      {"10.0.0.2", "198.51.100.7, unknown, 10.0.0.5", "10.0.0.5"},
-      {"10.0.0.2", "\"198.51.100.7\"", "10.0.0.2"},
-      {"10.0.0.2", "01.2.3.4", "10.0.0.2"},
+      {"10.0.0.2", "198.51.100.7, unknown", "10.0.0.2", true},
+      {"10.0.0.2", "198.51.100.7, unknown, 10.0.0.5", "10.0.0.5", true},
+      {"10.0.0.2", "\"198.51.100.7\"", "10.0.0.2", true},
+      {"10.0.0.2", "01.2.3.4", "10.0.0.2", true},
       {"10.0.0.2", "", "10.0.0.2"},
-      {"10.0.0.2", "for=198.51.100.7", "10.0.0.2"},
+      {"10.0.0.2", "for=198.51.100.7", "10.0.0.2", true},
   };
   expect_clients(SPILE_HTTP_X_FORWARDED_FOR, rows, COUNT(rows));
 }
@@ -122,18 +128,18 @@ Test(http_client, reads_forwarded_as_its_standard_says) {
       {"10.0.0.2", "for=192.0.2.43;ext=\"a,b;for=1.2.3.4\"", "192.0.2.43"},
       {"10.0.0.2", "for=192.0.2.43;ext=\"a,\\\"b\"", "192.0.2.43"},
       {"10.0.0.2", "for=192.0.2.43;ext=\"a\\\\\"", "192.0.2.43"},
-      {"10.0.0.2", "for=1.1.1.1, for=unknown", "10.0.0.2"},
-      {"10.0.0.2", "for=1.1.1.1, for=_hidden, for=10.0.0.9", "10.0.0.9"},
-      {"10.0.0.2", "proto=http", "10.0.0.2"},
-      {"10.0.0.2", "for=1.2.3.4;for=1.2.3.5", "10.0.0.2"},
-      {"10.0.0.2", "for=\"1.2.3.4", "10.0.0.2"},
-      {"10.0.0.2", "for=\"1.2.3.4\"x", "10.0.0.2"},
-      {"10.0.0.2", "for", "10.0.0.2"},
-      {"10.0.0.2", "for=", "10.0.0.2"},
-      {"10.0.0.2", "for=\"\"", "10.0.0.2"},
-      {"10.0.0.2", "for=\"1.2.3.4\\", "10.0.0.2"},
-      {"10.0.0.2", "198.51.100.7", "10.0.0.2"},
-      {"10.0.0.2", "xfor=1.2.3.4", "10.0.0.2"},
+      {"10.0.0.2", "for=1.1.1.1, for=unknown", "10.0.0.2", true},
+      {"10.0.0.2", "for=1.1.1.1, for=_hidden, for=10.0.0.9", "10.0.0.9", true},
+      {"10.0.0.2", "proto=http", "10.0.0.2", true},
+      {"10.0.0.2", "for=1.2.3.4;for=1.2.3.5", "10.0.0.2", true},
+      {"10.0.0.2", "for=\"1.2.3.4", "10.0.0.2", true},
+      {"10.0.0.2", "for=\"1.2.3.4\"x", "10.0.0.2", true},
+      {"10.0.0.2", "for", "10.0.0.2", true},
+      {"10.0.0.2", "for=", "10.0.0.2", true},
+      {"10.0.0.2", "for=\"\"", "10.0.0.2", true},
+      {"10.0.0.2", "for=\"1.2.3.4\\", "10.0.0.2", true},
+      {"10.0.0.2", "198.51.100.7", "10.0.0.2", true},
+      {"10.0.0.2", "xfor=1.2.3.4", "10.0.0.2", true},
       /* What a client leaves open on the left swallows nothing that a proxy wrote. */
       {"10.0.0.2", "for=\"1.2.3.4, for=198.51.100.17", "198.51.100.17"},
       {"10.0.0.2", "for=\"1.2.3.4\\\", for=198.51.100.17", "198.51.100.17"},
@@ -195,19 +201,21 @@ Test(http_client, counts_hops_from_the_right_and_falls_back_to_the_peer) {
     int hops;
     const char *value;
     const char *client;
+    int found;
   } rows[] = {
-      {1, "1.1.1.1, 2.2.2.2, 3.3.3.3", "3.3.3.3"},
-      {2, "1.1.1.1, 2.2.2.2, 3.3.3.3", "2.2.2.2"},
-      {3, "1.1.1.1, 2.2.2.2, 3.3.3.3", "1.1.1.1"},
-      {4, "1.1.1.1, 2.2.2.2, 3.3.3.3", "192.0.2.1"},
-      {1, NULL, "192.0.2.1"},
-      {1, "1.1.1.1, unknown", "192.0.2.1"},
-      {2, "1.1.1.1, unknown", "1.1.1.1"},
+      {1, "1.1.1.1, 2.2.2.2, 3.3.3.3", "3.3.3.3", SPILE_HTTP_CLIENT_FOUND},
+      {2, "1.1.1.1, 2.2.2.2, 3.3.3.3", "2.2.2.2", SPILE_HTTP_CLIENT_FOUND},
+      {3, "1.1.1.1, 2.2.2.2, 3.3.3.3", "1.1.1.1", SPILE_HTTP_CLIENT_FOUND},
+      {4, "1.1.1.1, 2.2.2.2, 3.3.3.3", "192.0.2.1", SPILE_HTTP_CLIENT_FOUND},
+      {1, NULL, "192.0.2.1", SPILE_HTTP_CLIENT_FOUND},
+      {1, "1.1.1.1, unknown", "192.0.2.1", SPILE_HTTP_CLIENT_NEAREST},
+      {2, "1.1.1.1, unknown", "1.1.1.1", SPILE_HTTP_CLIENT_FOUND},
   };
   for (size_t i = 0; i < COUNT(rows); i++) {
     spile_http_settings *settings = settings_of(SPILE_HTTP_X_FORWARDED_FOR, NULL, 0, rows[i].hops);
     cr_assert(
         eq(str, (char *)client_of(settings, "X-Forwarded-For", rows[i].value, "192.0.2.1"), (char *)rows[i].client));
+    cr_assert(eq(int, found, rows[i].found));
   }
 }
 
@@ -225,33 +233,55 @@ Test(http_client, goes_only_so_far) {
     size_t n;
     const char *text;
     const char *client;
-  } rows[] = {{SPILE_HTTP_HOPS_MAX - 1, "10.0.0.5", "198.51.100.7"},
-              {SPILE_HTTP_HOPS_MAX, "10.0.0.5", "10.0.0.5"},
-              {SPILE_HTTP_HOPS_MAX - 1, "", "198.51.100.7"},
-              {SPILE_HTTP_HOPS_MAX, "", "10.0.0.2"},
-              {9000, "", "10.0.0.2"}};
+    int found;
+  } rows[] = {{SPILE_HTTP_HOPS_MAX - 1, "10.0.0.5", "198.51.100.7", SPILE_HTTP_CLIENT_FOUND},
+              {SPILE_HTTP_HOPS_MAX, "10.0.0.5", "10.0.0.5", SPILE_HTTP_CLIENT_NEAREST},
+              {SPILE_HTTP_HOPS_MAX - 1, "", "198.51.100.7", SPILE_HTTP_CLIENT_FOUND},
+              {SPILE_HTTP_HOPS_MAX, "", "10.0.0.2", SPILE_HTTP_CLIENT_NEAREST},
+              {9000, "", "10.0.0.2", SPILE_HTTP_CLIENT_NEAREST}};
   for (size_t i = 0; i < COUNT(rows); i++) {
     spile_http_settings *settings = settings_of(SPILE_HTTP_X_FORWARDED_FOR, ten, 1, 0);
     cr_assert(eq(
         str, (char *)client_of(settings, "X-Forwarded-For", chain(rows[i].n, "198.51.100.7", rows[i].text), "10.0.0.2"),
         (char *)rows[i].client));
+    cr_assert(eq(int, found, rows[i].found));
   }
-  /* An element longer than an address can be, and more lines than anybody sends. */
+  /* So many of our own and nobody before them: the first of them has called by itself. */
+  spile_http_settings *own = settings_of(SPILE_HTTP_X_FORWARDED_FOR, ten, 1, 0);
+  const char *value = chain(SPILE_HTTP_HOPS_MAX - 1, "10.0.0.9", "10.0.0.5");
+  cr_assert(eq(str, (char *)client_of(own, "X-Forwarded-For", value, "10.0.0.2"), "10.0.0.9"));
+  cr_assert(eq(int, found, SPILE_HTTP_CLIENT_FOUND));
+  /* An element longer than an address can be. */
   char element[1100];
   (void)snprintf(element, sizeof(element), "for=198.51.100.7;x=%0600d", 0);
   cr_assert(eq(str, (char *)client_of(settings_of(SPILE_HTTP_FORWARDED, ten, 1, 0), "Forwarded", element, "10.0.0.2"),
                "10.0.0.2"));
+  cr_assert(eq(int, found, SPILE_HTTP_CLIENT_NEAREST));
+}
+
+/* A client may send lines of its own before those that proxies add, as many as these let through. */
+Test(http_client, more_lines_than_are_read_leave_the_nearest_hop) {
   const char *values[LINES_MAX];
   for (size_t i = 0; i < LINES_MAX; i++)
     values[i] = "198.51.100.7";
-  for (size_t n = 256; n <= 257; n++) {
+  for (size_t n = SPILE_HTTP_LINES_MAX; n <= LINES_MAX; n += n < SPILE_HTTP_LINES_MAX + 2 ? 1 : 20) {
+    bool read = n == SPILE_HTTP_LINES_MAX;
     lines l = {.name = "X-Forwarded-For", .values = values, .n = n};
-    spile_http_settings *settings = settings_of(SPILE_HTTP_X_FORWARDED_FOR, ten, 1, 0);
-    char client[SPILE_HTTP_CLIENT_MAX];
-    cr_assert(spile_http_client(settings, "10.0.0.2", lines_get, &l, client));
-    cr_assert(eq(str, client, n == 256 ? "198.51.100.7" : "10.0.0.2"));
-    spile_http_settings_free(settings);
+    for (int hops = 0; hops <= 2; hops++) {
+      spile_http_settings *settings = settings_of(SPILE_HTTP_X_FORWARDED_FOR, ten, hops == 0, hops);
+      char client[SPILE_HTTP_CLIENT_MAX];
+      found = spile_http_client(settings, "10.0.0.2", lines_get, &l, client);
+      cr_assert(eq(int, found, read ? SPILE_HTTP_CLIENT_FOUND : SPILE_HTTP_CLIENT_NEAREST));
+      cr_assert(eq(str, client, read ? "198.51.100.7" : "10.0.0.2"));
+      spile_http_settings_free(settings);
+    }
   }
+  /* A peer that is not trusted is the client, whatever he writes. */
+  lines l = {.name = "X-Forwarded-For", .values = values, .n = LINES_MAX};
+  spile_http_settings *settings = settings_of(SPILE_HTTP_X_FORWARDED_FOR, ten, 1, 0);
+  char client[SPILE_HTTP_CLIENT_MAX];
+  cr_assert(eq(int, spile_http_client(settings, "203.0.113.1", lines_get, &l, client), SPILE_HTTP_CLIENT_FOUND));
+  spile_http_settings_free(settings);
 }
 
 Test(http_client, needs_no_headers) {

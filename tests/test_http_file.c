@@ -37,12 +37,15 @@ typedef struct server {
   spile_limiter *limiter;
   spile_http_request request;
   spile_http_response response;
-  const char *probe; /* the header X-Probe */
+  const char *probe;          /* the header X-Probe */
+  const char *forwarded[300]; /* lines of X-Forwarded-For, up to NULL */
   char text[SPILE_HTTP_BUFFER_SIZE];
 } server;
 
 static const char *server_header(void *user, const char *name, size_t index) {
   const server *s = user;
+  if (strcasecmp(name, "X-Forwarded-For") == 0)
+    return s->forwarded[index];
   return index == 0 && strcasecmp(name, "X-Probe") == 0 ? s->probe : NULL;
 }
 
@@ -169,6 +172,47 @@ Test(http_file, words_and_skips_are_answered_as_the_file_says) {
     cr_assert(eq(sz, spile_scripted_store_calls(s->store), rows[i].calls));
     server_finish(s);
   }
+}
+
+/* The proxies are in the network that the file exempts. Who calls through them is not, whatever he writes. */
+Test(http_file, HTTP_03_a_client_that_hides_behind_a_proxy_is_counted_as_it_and_not_exempt_as_it) {
+  static const struct {
+    size_t lines;     /* of the client's own, each with `line` */
+    const char *line; /* before that of the proxy */
+    const char *last; /* what the proxy adds; NULL: nothing */
+    const char *counted;
+    bool skipped;
+  } rows[] = {{0, "1.1.1.1", "203.0.113.9", "203.0.113.9", false},
+              {255, "1.1.1.1", "203.0.113.9", "203.0.113.9", false},
+              {256, "1.1.1.1", "203.0.113.9", "10.9.0.2", false},
+              {290, "1.1.1.1", "203.0.113.9", "10.9.0.2", false},
+              {256, "10.9.0.3", "203.0.113.9", "10.9.0.2", false},
+              {40, "10.9.0.3", "10.9.0.4", "10.9.0.3", false},
+              {1, "1.1.1.1", "unknown", "10.9.0.2", false},
+              /* These two are the proxies' own requests. */
+              {0, "1.1.1.1", NULL, "10.9.0.2", true},
+              {1, "10.9.0.3", "10.9.0.4", "10.9.0.3", true}};
+  static const char *const proxies[] = {"10.9.0.0/24"};
+  spile_http_options options = SPILE_HTTP_OPTIONS_INIT;
+  options.forwarded = SPILE_HTTP_X_FORWARDED_FOR;
+  options.trusted = proxies;
+  options.trusted_count = 1;
+  spile_http_settings *settings;
+  cr_assert(eq(int, spile_http_settings_create(&settings, &options, NULL), SPILE_OK));
+  for (size_t i = 0; i < COUNT(rows); i++) {
+    server *s = server_start();
+    s->request.settings = settings;
+    s->request.peer = "10.9.0.2";
+    for (size_t j = 0; j < rows[i].lines; j++)
+      s->forwarded[j] = rows[i].line;
+    s->forwarded[rows[i].lines] = rows[i].last;
+    cr_assert(eq(int, check(s, "GET", "/x"), SPILE_ALLOWED));
+    cr_expect(strcmp(s->response.client, rows[i].counted) == 0, "row %zu: %s", i, s->response.client);
+    cr_expect(s->response.skipped == rows[i].skipped, "row %zu", i);
+    cr_expect(eq(sz, spile_scripted_store_calls(s->store), rows[i].skipped ? 0 : 1), "row %zu", i);
+    server_finish(s);
+  }
+  spile_http_settings_free(settings);
 }
 
 Test(http_file, HTTP_06_parts_cannot_be_moved_from_subject_to_route) {

@@ -602,6 +602,10 @@ Test(limits, an_entry_of_skip_matches_when_all_its_members_do) {
   cr_assert(spile__limits_skips(limits, "GET", "/metrics", &caller));
   cr_assert(spile__limits_skips(limits, NULL, "PUT /metrics/a/b", &caller));
   cr_assert(not(spile__limits_skips(limits, "GET", "/x", &caller)));
+  caller.ip_is_proxy = true;
+  cr_assert(not(spile__limits_skips(limits, "GET", "/metrics", &caller)));
+  cr_assert(spile__limits_skips(limits, "GET", "/health", &caller));
+  caller.ip_is_proxy = false;
   caller.ip = "11.1.2.3";
   cr_assert(not(spile__limits_skips(limits, "GET", "/metrics", &caller)));
   caller.header = probe_header;

@@ -57,7 +57,8 @@ typedef enum spile_http_body {
 } spile_http_body;
 
 #define SPILE_HTTP_TRUSTED_MAX 256 /* networks */
-#define SPILE_HTTP_HOPS_MAX 32     /* proxies between a client and the server */
+#define SPILE_HTTP_HOPS_MAX 32     /* proxies between a client and the server: elements that are read of the header */
+#define SPILE_HTTP_LINES_MAX 256   /* lines of the header */
 
 typedef struct spile_http_options {
   size_t struct_size; /* set by SPILE_HTTP_OPTIONS_INIT */
@@ -66,7 +67,9 @@ typedef struct spile_http_options {
 
   /* Networks whose word is taken for who came to them: "10.0.0.0/8", "2001:db8::1"; "unix:" is a peer without an
    * address (HTTP over a UNIX socket). The header is read from the right, and the first address that is none of these
-   * is the client. Up to SPILE_HTTP_TRUSTED_MAX; none: the header is not read. */
+   * is the client. What cannot be read, and what is more than SPILE_HTTP_HOPS_MAX and SPILE_HTTP_LINES_MAX, leaves the
+   * last trusted hop in its place, which is then counted and never exempt. Up to SPILE_HTTP_TRUSTED_MAX; none: the
+   * header is not read. */
   const char *const *trusted;
   size_t trusted_count;
 
@@ -156,7 +159,7 @@ typedef struct spile_http_response {
   spile_decision decision;            /* its `name` is `limit` below, or NULL */
   bool skipped;                       /* an entry of "skip" matched */
   size_t n_waived;                    /* open limits that were left out, as the caller lacks their subject */
-  char client[SPILE_HTTP_CLIENT_MAX]; /* the client's address; "" where there is none */
+  char client[SPILE_HTTP_CLIENT_MAX]; /* the address that was counted, as spile_http_client finds it; "": none */
   char limit[SPILE_NAME_LEN_MAX + 1];
 } spile_http_response;
 
@@ -195,16 +198,25 @@ int spile_http_check(spile_limiter *limiter, const spile_http_request *request,
 
 /* ---- Its parts ---- */
 
+/* What spile_http_client found. */
+typedef enum spile_http_found {
+  SPILE_HTTP_CLIENT_UNKNOWN = 0, /* there is no address, as with a UNIX socket */
+  SPILE_HTTP_CLIENT_FOUND = 1,   /* the client's */
+  SPILE_HTTP_CLIENT_NEAREST = 2, /* that of the nearest hop to it: whom that one names cannot be read, or stands behind
+                                    more lines or hops than are read */
+} spile_http_found;
+
 /**
  * Who the client is: the peer, or whom trusted proxies name.
  *
  * @param peer  as in a request
- * @param out   the address, in one spelling; "" on failure
- * @return false: there is no address, as with a UNIX socket
+ * @param out   the address, in one spelling; "" where there is none
+ * @return a spile_http_found. Who asks by himself (spile_limits_take) sets caller.ip_is_proxy for the nearest hop, or
+ *         an entry of "skip" for the proxy's network exempts whoever writes what cannot be read
  * Thread-safety: safe.
  */
-bool spile_http_client(const spile_http_settings *settings, const char *peer, spile_http_lookup *header,
-                       void *header_user, char out[SPILE_HTTP_CLIENT_MAX]) SPILE_MUST_USE;
+int spile_http_client(const spile_http_settings *settings, const char *peer, spile_http_lookup *header,
+                      void *header_user, char out[SPILE_HTTP_CLIENT_MAX]) SPILE_MUST_USE;
 
 /**
  * Makes an answer of what spile_limits_take returned and ruled; `client` is left as it is. Calls no store.

@@ -103,8 +103,8 @@ typedef enum spile_route_word {
  * Both sides are brought into one spelling first: the method in capitals, the path without query, with its escapes
  * undone (%41 is A) but those of / ? # % and of control characters, // as /, . and .. resolved and no slash at the end;
  * with "ignore_case": true in the file letters of paths are small. A target in absolute form (http://host/path; RFC
- * 9112, 3.2.2) is its path, no path is /, and one without a slash at its beginning gets it. A request that has more than
- * 8,191 bytes in its one spelling, method and space included, meets an entry "(too long)" that is blocked, so that
+ * 9112, 3.2.2) is its path, no path is /, and one without a slash at its beginning gets it. A request that has more
+ * than 8,191 bytes in its one spelling, method and space included, meets an entry "(too long)" that is blocked, so that
  * length is no way round one.
  *
  * @param method  such as "POST"; NULL: `path` is the whole text of a route, such as "POST /search"
@@ -144,10 +144,13 @@ typedef struct spile_caller {
   /* For tools that know one name and not what it is: the value of the first kind of every chain, in place of all the
    * others, which are not asked. A route or "global" stays what it is. */
   const char *bare;
+  /* `ip` is not the client but the nearest hop to it that is known (SPILE_HTTP_CLIENT_NEAREST): it is counted, and
+   * matches no "ip" of "skip". */
+  bool ip_is_proxy;
 } spile_caller;
 
 #define SPILE_CALLER_INIT \
-  { sizeof(spile_caller), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+  { sizeof(spile_caller), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, false }
 
 #define SPILE_ROUTE_COST (-1) /* the cost that the limits file gives */
 

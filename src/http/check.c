@@ -44,7 +44,7 @@ static int64_t limiter_epoch_ms(const spile_limiter *limiter) {
 }
 
 SPILE__OUT_OF_LINE static int check_under(spile_limiter *limiter, const spile_limits *limits,
-                                          const spile_http_request *request, spile_http_response *response) {
+                                          const spile_http_request *request, int found, spile_http_response *response) {
   first_line lines = {.header = request->header, .user = request->header_user};
   spile_caller caller = SPILE_CALLER_INIT;
   caller.tenant = request->tenant;
@@ -52,6 +52,7 @@ SPILE__OUT_OF_LINE static int check_under(spile_limiter *limiter, const spile_li
   caller.api_key = request->api_key;
   caller.tier = request->tier;
   caller.ip = response->client;
+  caller.ip_is_proxy = found == SPILE_HTTP_CLIENT_NEAREST;
   caller.header = request->header != NULL ? first_line_get : NULL;
   caller.header_user = &lines;
   const char *path = request->route != NULL ? request->route : request->path;
@@ -73,14 +74,13 @@ int spile_http_check(spile_limiter *limiter, const spile_http_request *request, 
     return check_refuse(request->settings, response, SPILE_EINVAL, "the request has no method, or no path and route");
   if (limiter->fork_generation != spile__fork_generation())
     return check_refuse(request->settings, response, SPILE_EFORK, spile_code_text(SPILE_EFORK));
-  bool known =
+  int found =
       spile_http_client(request->settings, request->peer, request->header, request->header_user, response->client);
-  (void)known;
   spile_limits *limits = spile_current_limits(limiter);
   if (limits == NULL)
     return check_refuse(request->settings, response, SPILE_ECONFIG,
                         "no limits are in force: load a limits file and give it to spile_set_limits");
-  int result = check_under(limiter, limits, request, response);
+  int result = check_under(limiter, limits, request, found, response);
   spile_limits_unref(limits);
   return result;
 }

@@ -2,8 +2,9 @@
 /*
  * Who the client is behind proxies. Each proxy writes at the right end whom it was called by, so what stands there was
  * written by our own proxy, and the left end by whoever wanted to. The walk therefore starts at the peer and goes left
- * for as long as the one who wrote is trusted; the first who is not is the client. It stops at what cannot be read,
- * with the last trusted hop: the caller then shares a bucket with the proxy, and can be nobody else.
+ * for as long as the one who wrote is trusted; the first who is not is the client. It stops at what cannot be read, and
+ * at more than is read, with the last trusted hop: the caller then shares a bucket with the proxy, and can be nobody
+ * else. Nor is he taken for the proxy where that is exempt: what stopped the walk may be his doing.
  *
  * Lines of a header are one list, the last line at its right end. Elements are cut from the right as well, so that no
  * quote that a client leaves open on the left can swallow what a proxy wrote.
@@ -13,8 +14,6 @@
 
 #include "http/http.h"
 
-/* Lines of one header that are looked at; a server allows fewer. */
-#define CLIENT_LINES_MAX 256
 /* Bytes of one element; an address with a port and parameters has less than half. */
 #define CLIENT_ELEMENT_MAX 512
 
@@ -29,6 +28,7 @@ typedef struct hop_list {
   const char *line;  /* NULL: the next is to be begun */
   size_t len;        /* of it, still to be read */
   size_t steps;      /* elements that may still be read, empty ones included */
+  bool cut;          /* there is more than may be read */
 } hop_list;
 
 static void hop_list_begin(hop_list *list, const spile_http_settings *settings, spile_http_lookup *header, void *user) {
@@ -40,10 +40,11 @@ static void hop_list_begin(hop_list *list, const spile_http_settings *settings, 
                      .steps = SPILE_HTTP_HOPS_MAX};
   if (header == NULL || settings->forwarded == SPILE_HTTP_PEER)
     return;
-  while (list->lines_left <= CLIENT_LINES_MAX && header(user, list->name, list->lines_left) != NULL)
+  while (list->lines_left <= SPILE_HTTP_LINES_MAX && header(user, list->name, list->lines_left) != NULL)
     list->lines_left++;
   /* Nobody sends so many in good faith, and which is the last is not known. */
-  if (list->lines_left > CLIENT_LINES_MAX)
+  list->cut = list->lines_left > SPILE_HTTP_LINES_MAX;
+  if (list->cut)
     list->lines_left = 0;
 }
 
@@ -76,14 +77,15 @@ static bool is_blank(const char *bytes, size_t len) {
   return len == 0;
 }
 
-/* The next element to the left that is not empty. @return false: there is none, or there were too many */
+/* The next element to the left that is not empty. @return false: there is none, or list->cut: it is not read */
 static bool hop_list_next(hop_list *list, const char **element, size_t *len) {
   for (; list->steps > 0; list->steps--) {
     if (list->line == NULL) {
       if (list->lines_left == 0)
         return false;
       list->line = list->header(list->user, list->name, --list->lines_left);
-      if (list->line == NULL)
+      list->cut = list->line == NULL;
+      if (list->cut)
         return false;
       list->len = strlen(list->line);
     }
@@ -100,6 +102,7 @@ static bool hop_list_next(hop_list *list, const char **element, size_t *len) {
       return true;
     }
   }
+  list->cut = list->line != NULL || list->lines_left > 0;
   return false;
 }
 
@@ -177,6 +180,13 @@ static bool element_address(const spile_http_settings *settings, const char *ele
 
 /* ---- The walk ---- */
 
+/* The last one who is known, on the way from the peer to the client. */
+typedef struct hop {
+  spile__address address;
+  bool known;
+  bool nearest; /* somebody called it who is not known */
+} hop;
+
 static bool is_trusted(const spile_http_settings *settings, const spile__address *address) {
   for (size_t i = 0; i < settings->trusted_count; i++) {
     if (spile__network_has(&settings->trusted[i], address))
@@ -185,54 +195,63 @@ static bool is_trusted(const spile_http_settings *settings, const spile__address
   return false;
 }
 
-/* The hops-th element from the right; the peer when there are fewer or it names no address. */
-static void walk_by_count(const spile_http_settings *settings, hop_list *list, spile__address *client, bool *known) {
+/* Goes to whom an element names. @return false: it names no address */
+static bool hop_to(hop *h, const spile_http_settings *settings, const char *element, size_t len) {
+  spile__address address;
+  h->nearest = !element_address(settings, element, len, &address);
+  if (h->nearest)
+    return false;
+  h->address = address;
+  h->known = true;
+  return true;
+}
+
+/* To the hops-th element from the right; stays at the peer when there are fewer or it names no address. */
+static void walk_by_count(hop *h, const spile_http_settings *settings, hop_list *list) {
   const char *element = NULL;
   size_t len = 0;
   for (int i = 0; i < settings->hops; i++) {
-    if (!hop_list_next(list, &element, &len))
+    if (!hop_list_next(list, &element, &len)) {
+      h->nearest = list->cut;
       return;
+    }
   }
-  spile__address address;
-  if (!element_address(settings, element, len, &address))
-    return;
-  *client = address;
-  *known = true;
+  (void)hop_to(h, settings, element, len);
 }
 
-/* Goes left for as long as the last known hop is trusted. */
-static void walk_by_trust(const spile_http_settings *settings, hop_list *list, spile__address *client, bool *known) {
-  bool trusted = *known ? is_trusted(settings, client) : settings->trusts_unix;
-  while (trusted) {
-    const char *element;
-    size_t len;
-    spile__address address;
-    if (!hop_list_next(list, &element, &len) || !element_address(settings, element, len, &address))
+/* To the left for as long as the last known hop is trusted. */
+static void walk_by_trust(hop *h, const spile_http_settings *settings, hop_list *list) {
+  const char *element;
+  size_t len;
+  while (h->known ? is_trusted(settings, &h->address) : settings->trusts_unix) {
+    if (!hop_list_next(list, &element, &len)) {
+      h->nearest = list->cut;
       return;
-    *client = address;
-    *known = true;
-    trusted = is_trusted(settings, client);
+    }
+    if (!hop_to(h, settings, element, len))
+      return;
   }
 }
 
-bool spile_http_client(const spile_http_settings *settings, const char *peer, spile_http_lookup *header,
-                       void *header_user, char out[SPILE_HTTP_CLIENT_MAX]) {
+int spile_http_client(const spile_http_settings *settings, const char *peer, spile_http_lookup *header,
+                      void *header_user, char out[SPILE_HTTP_CLIENT_MAX]) {
   if (settings == NULL)
     settings = &spile__http_defaults;
-  spile__address client;
+  hop h = {.nearest = false};
   bool is_unix = peer == NULL || strncmp(peer, "unix:", 5) == 0;
-  bool known = !is_unix && spile__address_parse(&client, peer, strlen(peer));
+  h.known = !is_unix && spile__address_parse(&h.address, peer, strlen(peer));
   out[0] = '\0';
   /* A peer that is neither an address nor said to have none is a mistake of the server, and trusted with nothing. */
-  if (!known && !is_unix)
-    return false;
+  if (!h.known && !is_unix)
+    return SPILE_HTTP_CLIENT_UNKNOWN;
   hop_list list;
   hop_list_begin(&list, settings, header, header_user);
   if (settings->hops > 0)
-    walk_by_count(settings, &list, &client, &known);
+    walk_by_count(&h, settings, &list);
   else
-    walk_by_trust(settings, &list, &client, &known);
-  if (known)
-    spile__address_spell(&client, out);
-  return known;
+    walk_by_trust(&h, settings, &list);
+  if (!h.known)
+    return SPILE_HTTP_CLIENT_UNKNOWN;
+  spile__address_spell(&h.address, out);
+  return h.nearest ? SPILE_HTTP_CLIENT_NEAREST : SPILE_HTTP_CLIENT_FOUND;
 }

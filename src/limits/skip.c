@@ -17,7 +17,7 @@ static bool skip_matches(const spile__skip *skip, const spile__route_text *reque
     return false;
   if (skip->has_network) {
     spile__address address;
-    if (caller->ip == NULL || !spile__address_parse(&address, caller->ip, strlen(caller->ip)) ||
+    if (caller->ip == NULL || caller->ip_is_proxy || !spile__address_parse(&address, caller->ip, strlen(caller->ip)) ||
         !spile__network_has(&skip->network, &address))
       return false;
   }
