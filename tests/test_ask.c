@@ -477,11 +477,26 @@ Test(ask, HTTP_07_tells_the_hook_and_the_log_what_a_closed_limit_denies_for_want
   asking_finish(&a);
 }
 
-Test(ask, tells_no_hook_of_the_word_blocked_which_is_no_limit) {
+Test(ask, tells_the_hook_and_the_log_of_what_is_blocked) {
   asking a;
   asking_start(&a, SPILE_ROUTE_BLOCKED, NULL, 0);
+  denied = (denied_told){.subject_hash = 1};
   cr_assert(eq(int, asking_take(&a, SPILE_ROUTE_COST), SPILE_NEVER));
-  cr_assert(eq(sz, denied.count, (size_t)0));
+  cr_assert(eq(sz, denied.count, (size_t)1));
+  cr_assert(eq(str, denied.limit, "POST /search"));
+  cr_assert(eq(str, denied.route, "POST /search"));
+  cr_assert(eq(u64, denied.subject_hash, 0));
+  cr_assert(eq(int, denied.decision.outcome, SPILE_NEVER));
+  cr_assert(eq(int, denied.decision.decided_by, SPILE_BY_LIMITS));
+  cr_assert(eq(str, denied.line, "never: subject unknown, limit \"POST /search\", route \"POST /search\", by limits"));
+  /* Only a take is told. */
+  static const spile_verb others[] = {SPILE_VERB_PEEK, SPILE_VERB_CHARGE, SPILE_VERB_REFUND};
+  for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+    cr_assert(eq(int,
+                 spile__limits_ask(a.limiter, &a.route->route, &a.caller, SPILE_ROUTE_COST, others[i],
+                                   SPILE__NO_SUBJECT_BY_POLICY, &a.ruling),
+                 SPILE_NEVER));
+  cr_assert(eq(sz, denied.count, (size_t)1));
   asking_finish(&a);
 }
 

@@ -123,18 +123,18 @@ int spile_metrics_text(spile_limiter *limiter, char *buffer, size_t size, size_t
 
 /* What a hook gets to know. Lives for the call, with all it points to. May grow at the end. */
 struct spile_event {
-  const char *limit;              /* the limit's name */
+  const char *limit;              /* the limit's name; of an entry that is "blocked" the entry, as route */
   const char *route;              /* the entry of the limits file, such as "POST /search"; NULL where there is none */
   uint64_t subject_hash;          /* stands for the key: see spile_subject_hash; 0: there is no key */
   const spile_decision *decision; /* on_denied: of the take; on_near_limit: what this limit says */
 };
 
 /*
- * options.on_denied is called for each take that a limit denies or says never to, whoever decided (decision->decided_by
- * tells), with the limit that decided; a spile_wait is one take, told by how it ended. A request of spile_http_check is
- * told too that is denied as its caller has nothing that a closed limit's key asks for (SPILE_REASON_SUBJECT), and one
- * that is denied as there is no memory for its keys: neither has a key, so subject_hash is 0. The word "blocked" of a
- * limits file is no limit, and is not told.
+ * options.on_denied is called for each take that is denied or never, whoever decided (decision->decided_by tells), with
+ * the limit that decided; a spile_wait is one take, told by how it ended. Told without a key, subject_hash 0, are a
+ * request of spile_http_check that is denied as its caller has nothing that a closed limit's key asks for
+ * (SPILE_REASON_SUBJECT), one that is denied as there is no memory for its keys, and one whose entry in the limits file
+ * is "blocked" (SPILE_NEVER by SPILE_BY_LIMITS).
  *
  * options.on_near_limit is called when a take brings a bucket below options.near_limit_percent of its capacity: it had
  * at least that many tokens before, and has fewer now. Both numbers come from the one decision, so of all takes of all

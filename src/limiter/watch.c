@@ -155,11 +155,10 @@ void spile__watch_taken(spile__watch *watch, const spile__taken *taken) {
   inside_hook = false;
 }
 
-void spile__watch_keyless(spile__watch *watch, const spile_spec *spec, const char *route,
-                          const spile_decision *decision) {
+void spile__watch_keyless(spile__watch *watch, const char *limit, const char *route, const spile_decision *decision) {
   if (watch == NULL || inside_hook)
     return;
-  const spile_event event = {.limit = spec->name, .route = route, .decision = decision};
+  const spile_event event = {.limit = limit, .route = route, .decision = decision};
   inside_hook = true;
   event_tell(watch, &event);
   inside_hook = false;

@@ -45,9 +45,8 @@ spile__metrics *spile__watch_metrics(spile__watch *watch);
 /* Hooks are called in here: no lock may be held. */
 void spile__watch_taken(spile__watch *watch, const spile__taken *taken);
 
-/* Tells a denial for which no store was asked, as the caller has no key for the limit that denies; it is counted
- * already. watch may be NULL. As spile__watch_taken, hooks are called. */
-void spile__watch_keyless(spile__watch *watch, const spile_spec *spec, const char *route,
-                          const spile_decision *decision);
+/* Tells a denial for which no store was asked, and so without a key: the caller has none for the limit that denies, or
+ * the entry is "blocked"; it is counted already. watch may be NULL. As spile__watch_taken, hooks are called. */
+void spile__watch_keyless(spile__watch *watch, const char *limit, const char *route, const spile_decision *decision);
 
 #endif

@@ -135,7 +135,7 @@ static int ask_settle_missing(const ask *a, const spile__route_limit *missing) {
   if (spile__limiter_policy(a->limiter, spec) == SPILE_ON_STORE_ERROR_CLOSED) {
     (void)ask_answer(a, SPILE_DENIED, SPILE_BY_POLICY);
     if (a->verb == SPILE_VERB_TAKE)
-      spile__watch_keyless(a->limiter->watch, spec, a->route->text, &a->ruling->decision);
+      spile__watch_keyless(a->limiter->watch, spec->name, a->route->text, &a->ruling->decision);
     return SPILE_DENIED;
   }
   spile__limiter_count(a->limiter, a->verb, SPILE_ENOSUBJECT, &a->ruling->decision);
@@ -208,6 +208,14 @@ static int ask_make_keys(ask *a, char *bytes, size_t size) {
 }
 
 /* ---- The question ---- */
+
+/* The entry is "blocked": nobody's key is looked at, and what is told of it has the entry's name for a limit. */
+static int ask_blocked(const ask *a) {
+  (void)ask_answer(a, SPILE_NEVER, SPILE_BY_LIMITS);
+  if (a->verb == SPILE_VERB_TAKE)
+    spile__watch_keyless(a->limiter->watch, a->route->text, a->route->text, &a->ruling->decision);
+  return SPILE_NEVER;
+}
 
 /* Memory for keys that are too long for the stack, of the limiter's allocator. */
 static char *keys_allocate(const ask *a, size_t len) {
@@ -346,7 +354,7 @@ int spile__limits_ask(spile_limiter *limiter, const spile_route *route, const sp
            .no_subject = no_subject,
            .ruling = ruling};
   if (route->word == SPILE_ROUTE_BLOCKED)
-    return ask_answer(&a, SPILE_NEVER, SPILE_BY_LIMITS);
+    return ask_blocked(&a);
   return ask_decide(&a);
 }
 
