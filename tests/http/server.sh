@@ -350,15 +350,40 @@ EOF
     done
     fail 'nginx does not start'
 }
+# word BYTES
+word() {
+    head -c "$1" /dev/zero | tr '\0' a
+}
+# Whatever nginx and the site take the limiter takes.
+asks_with_what_the_limiter_needs() {
+    cookie=$(word 1900 | sed 's/a/c=d;/g')
+    same 'a large cookie' "$(post /other -H "Cookie: $cookie")" 200
+    header RateLimit | grep -q '^"default";r=' || fail 'RateLimit with a large cookie'
+    same 'a large cookie on a blocked route' "$(post /closed -X GET -H "Cookie: $cookie")" 403
+    same 'headers of 21 KB' "$(post /other -H "A: $(word 7000)" -H "B: $(word 7000)" -H "C: $(word 7000)")" 200
+    for i in $(seq 600); do
+        echo "header = \"A$i: b\""
+    done >"$work/many"
+    same '600 headers' "$(post /other -K "$work/many")" 200
+    same 'a target of 8 KB' "$(post "/other?$(word 8000)")" 200
+    same 'a path of 8 KB' "$(post "/$(word 8000)")" 200
+    same 'one that .. takes away' "$(post "/$(word 8000)/../closed" -X GET --path-as-is)" 403
+    same 'a key that is too long for an account' "$(post "/other?$(word 8000)" -H "X-Api-Key: $(word 8000)")" 200
+    same 'a body where none is expected' "$(post /other -X GET -d body)" 200
+    same 'a request that would have the limiter wait' "$(post /other -H 'Expect: 100-continue' -d body)" 200
+    post /other -H 'X-Api-Key: k-acme-1' >/dev/null
+    same 'capacity of an account' "$(header RateLimit-Policy | sed 's/.*;q=\([0-9]*\);.*/\1/')" 300
+}
 it_limits_a_site_behind_nginx() {
     limits <<'EOF'
 { "on_store_error": "open", "key": ["ip"], "skip": [{ "route": "GET /" }],
   "named": { "login": { "capacity": 5, "refill": "1/m", "on_store_error": "closed" } },
   "limits": { "default": { "capacity": 100, "refill": "1/s" }, "POST /search": { "capacity": 3, "refill": "1/d" },
-              "POST /login": "login", "GET /closed": "blocked" } }
+              "POST /login": "login", "GET /closed": "blocked" },
+  "tiers": { "pro": { "default": { "capacity": 300, "refill": "1/s" } } } }
 EOF
     redis_start
-    start -f "$work/limits.json" -s "redis+unix://$work/redis.sock"
+    start -f "$work/limits.json" -s "redis+unix://$work/redis.sock" -k "$examples/accounts.txt"
     limiter_address=$address
     gateway_start
     address=http://$gateway
@@ -384,6 +409,7 @@ EOF
     same 'a blocked route' "$(curl -s -o "$work/body" -w '%{http_code}' "$address/closed")" 403
     same 'its body' "$(cat "$work/body")" '{"error":"blocked"}'
     same 'the inner location from outside' "$(post /_limits)" 404
+    asks_with_what_the_limiter_needs
 
     kill -KILL "$redis"
     wait "$redis" 2>/dev/null || true
