@@ -15,9 +15,14 @@ static long accounts_remember_s;
 static account slots[SLOTS];
 static pthread_mutex_t slots_lock = PTHREAD_MUTEX_INITIALIZER;
 
-void accounts_init(const char *file, long remember_s) {
+bool accounts_init(const char *file, long remember_s) {
   accounts_file = file;
   accounts_remember_s = remember_s;
+  FILE *in = file != NULL ? fopen(file, "r") : NULL;
+  bool readable = file == NULL || (in != NULL && (fgetc(in) != EOF || ferror(in) == 0));
+  if (in != NULL)
+    (void)fclose(in);
+  return readable;
 }
 
 /* Stands for the query of a database. */

@@ -17,8 +17,11 @@ typedef struct account {
   int64_t until_s; /* remembered so long, on the monotonic clock */
 } account;
 
-/* Once, before anything is looked up. `file` has a line for each account: KEY TENANT TIER. NULL: there are none. */
-void accounts_init(const char *file, long remember_s);
+/*
+ * Once, before anything is looked up. `file` has a line for each account: KEY TENANT TIER. NULL: there are none.
+ * @return false: it cannot be read; errno says why
+ */
+bool accounts_init(const char *file, long remember_s);
 
 /* @return whether the key belongs to an account; NULL does not. Any thread. */
 bool account_find(account *out, const char *key);

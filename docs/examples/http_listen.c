@@ -12,20 +12,29 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+/* @return false: it is not a number from 0 to 65535 */
+static bool port_read(const char *text, in_port_t *out) {
+  char *end;
+  unsigned long port = strtoul(text, &end, 10);
+  *out = htons((uint16_t)port);
+  return text[0] >= '0' && text[0] <= '9' && *end == '\0' && port <= 65535;
+}
+
 int listen_on(const char *address) {
   struct sockaddr_un local = {.sun_family = AF_UNIX};
   struct sockaddr_in inet = {.sin_family = AF_INET};
   bool is_unix = strncmp(address, "unix:", 5) == 0;
   const char *colon = strrchr(address, ':');
   char host[INET_ADDRSTRLEN] = "";
+  bool port = false;
   if (is_unix && strlen(address + 5) < sizeof(local.sun_path)) {
     memcpy(local.sun_path, address + 5, strlen(address + 5));
   } else if (!is_unix && colon != NULL && (size_t)(colon - address) < sizeof(host)) {
     memcpy(host, address, (size_t)(colon - address));
-    inet.sin_port = htons((uint16_t)strtoul(colon + 1, NULL, 10));
+    port = port_read(colon + 1, &inet.sin_port);
   }
-  if (is_unix ? local.sun_path[0] == '\0' : inet_pton(AF_INET, host, &inet.sin_addr) != 1) {
-    fprintf(stderr, "-l %s: write HOST:PORT with an IPv4 address, or unix:PATH\n", address);
+  if (is_unix ? local.sun_path[0] == '\0' : !port || inet_pton(AF_INET, host, &inet.sin_addr) != 1) {
+    fprintf(stderr, "-l %s: write HOST:PORT with an IPv4 address and a port up to 65535, or unix:PATH\n", address);
     return -1;
   }
   socklen_t len = is_unix ? sizeof(local) : sizeof(inet);

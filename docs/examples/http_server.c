@@ -361,7 +361,10 @@ int main(int argc, char **argv) {
     fputs(usage, fault != NULL ? stderr : stdout);
     return fault != NULL ? 2 : 0;
   }
-  accounts_init(s.accounts_file, s.remember_s);
+  if (!accounts_init(s.accounts_file, s.remember_s)) {
+    fprintf(stderr, "-k %s: the accounts cannot be read: %s\n", s.accounts_file, strerror(errno));
+    return 2;
+  }
   (void)sigemptyset(&signals);
   for (size_t i = 0; i < 4; i++)
     (void)sigaddset(&signals, (int[]){SIGHUP, SIGTERM, SIGINT, SIGCHLD}[i]);
