@@ -93,12 +93,14 @@ const char *spile__route_read(spile__reader *reader, const spile__node *node, co
 
 /* ---- What a route meets ---- */
 
-/* The limit that "named" has under this name, or NULL: a fault. */
+/* The limit that "named" has under this name, or NULL: a fault, here or of "named". */
 static const spile__named *named_find(spile__reader *reader, const spile__node *node, bool words_too) {
   const char *name = json_string_value(node->value);
   uint32_t index;
   if (spile__index_find(&reader->named_index, name, &index))
     return &reader->named[index];
+  if (reader->named_lost)
+    return NULL;
   enum { NAMES_MAX = 100 };
   const char *names[NAMES_MAX + 2];
   size_t n = 0;
@@ -120,49 +122,44 @@ static const spile__named *named_find(spile__reader *reader, const spile__node *
   return NULL;
 }
 
-/* One limit of a list. */
-static bool item_read(spile__reader *reader, const spile__node *node, const char *owner, spile__route_limit *out) {
-  if (!json_is_string(node->value))
-    return spile__limit_read(reader, node, owner, true, out);
-  const spile__named *named = named_find(reader, node, false);
-  if (named != NULL)
-    *out = named->limit;
-  return named != NULL && named->valid;
+static void named_read(spile__reader *reader, const spile__node *node, bool words_too, spile__item *out) {
+  const spile__named *named = named_find(reader, node, words_too);
+  *out = named != NULL ? named->item : (spile__item){.name = NULL};
 }
 
-bool spile__list_read(spile__reader *reader, const spile__node *node, const char *owner, spile__route_limit *out,
-                      size_t *n) {
-  *n = 0;
-  bool good = true;
+static bool names_equal(const spile__item *a, const spile__item *b) {
+  return a->name != NULL && b->name != NULL && strcmp(a->name, b->name) == 0;
+}
+
+bool spile__list_read(spile__reader *reader, const spile__node *node, const char *owner, spile__item *out, size_t *n) {
+  size_t order = 0;
   const spile__node *child = spile__node_first(&reader->document, node);
-  for (; child != NULL; child = spile__node_next(&reader->document, child)) {
-    if (*n == SPILE_ROUTE_LIMITS_MAX) {
+  for (; child != NULL; child = spile__node_next(&reader->document, child), order++) {
+    if (order == SPILE_ROUTE_LIMITS_MAX)
       spile__fault_error(&reader->faults, child, "write fewer", "more than %d limits in one list",
                          SPILE_ROUTE_LIMITS_MAX);
-      return false;
-    }
-    spile__route_limit limit;
-    if (!item_read(reader, child, owner, &limit)) {
-      good = false;
-      continue;
-    }
+    spile__item item;
+    if (json_is_string(child->value))
+      named_read(reader, child, false, &item);
+    else
+      spile__limit_read(reader, child, owner, true, &item);
+    size_t kept = order < SPILE_ROUTE_LIMITS_MAX ? order : SPILE_ROUTE_LIMITS_MAX;
     size_t i = 0;
-    while (i < *n && strcmp(spile_limit_name(out[i].limit), spile_limit_name(limit.limit)) != 0)
+    while (i < kept && !names_equal(&out[i], &item))
       i++;
-    if (i < *n) {
+    if (i < kept)
       spile__fault_error(&reader->faults, child, "give each its own name", "this list has %s twice",
-                         spile_limit_name(limit.limit));
-      good = false;
-    } else {
-      out[(*n)++] = limit;
-    }
+                         spile__show(item.name, strlen(item.name)).text);
+    if (order < SPILE_ROUTE_LIMITS_MAX)
+      out[order] = item;
   }
-  return good;
+  *n = order < SPILE_ROUTE_LIMITS_MAX ? order : SPILE_ROUTE_LIMITS_MAX;
+  return order <= SPILE_ROUTE_LIMITS_MAX;
 }
 
 /* A limit that counts addresses though the file knows its callers better. */
-static void warn_of_addresses(spile__reader *reader, const spile__node *node, const spile__route_limit *limit) {
-  if (!json_is_object(node->value) || !reader->chain_knows_callers || !spile__chain_is_ip(&limit->chain))
+static void warn_of_addresses(spile__reader *reader, const spile__node *node, const spile__item *item) {
+  if (!json_is_object(node->value) || !reader->chain_knows_callers || !spile__chain_is_ip(&item->limit.chain))
     return;
   const spile__node *key = spile__node_member(&reader->document, node, "key");
   spile__fault_warning(&reader->faults, key != NULL ? key : node,
@@ -170,20 +167,16 @@ static void warn_of_addresses(spile__reader *reader, const spile__node *node, co
                        "ip is the only key, so all users behind one address share a bucket");
 }
 
-/* A route's own limits. @return how many, or -1: a fault */
+/* A route's own limits, faulty or not. @return how many, or -1: a fault that leaves that open */
 static int own_limits_read(spile__reader *reader, const spile__node *node, const char *text,
-                           spile__route_limit own[SPILE_ROUTE_LIMITS_MAX]) {
+                           spile__item own[SPILE_ROUTE_LIMITS_MAX]) {
   if (json_is_object(node->value)) {
-    if (!spile__limit_read(reader, node, text, false, &own[0]))
-      return -1;
+    spile__limit_read(reader, node, text, false, &own[0]);
     warn_of_addresses(reader, node, &own[0]);
     return 1;
   }
   if (json_is_string(node->value)) {
-    const spile__named *named = named_find(reader, node, true);
-    if (named == NULL || !named->valid)
-      return -1;
-    own[0] = named->limit;
+    named_read(reader, node, true, &own[0]);
     return 1;
   }
   if (!json_is_array(node->value) || json_array_size(node->value) == 0) {
@@ -195,41 +188,41 @@ static int own_limits_read(spile__reader *reader, const spile__node *node, const
     return -1;
   }
   size_t n;
-  if (!spile__list_read(reader, node, text, own, &n))
-    return -1;
+  bool whole = spile__list_read(reader, node, text, own, &n);
   const spile__node *child = spile__node_first(&reader->document, node);
   for (size_t i = 0; i < n; i++) {
     warn_of_addresses(reader, child, &own[i]);
     child = spile__node_next(&reader->document, child);
   }
-  return (int)n;
+  return whole ? (int)n : -1;
 }
 
-static size_t limits_add(spile__route_limit *to, size_t n, const spile__route_limit *from, size_t count, bool shadow) {
+static size_t limits_add(spile__route_limit *to, size_t n, const spile__item *from, size_t count, bool shadow) {
   for (size_t i = 0; i < count; i++) {
-    if (from[i].shadow == shadow)
-      to[n++] = from[i];
+    if (from[i].limit.shadow == shadow)
+      to[n++] = from[i].limit;
   }
   return n;
 }
 
 /* Puts a route together: its own limits and those of every request; those in force first. */
-static void route_make(spile__reader *reader, const spile__node *node, spile_route *out, const spile__route_limit *own,
+static void route_make(spile__reader *reader, const spile__node *node, spile_route *out, const spile__item *own,
                        size_t own_count) {
   size_t always = out->word == SPILE_ROUTE_BLOCKED ? 0 : reader->always_count;
   size_t n = own_count + always;
-  if (n > SPILE_ROUTE_LIMITS_MAX) {
+  if (n > SPILE_ROUTE_LIMITS_MAX && !reader->always_too_long)
     spile__fault_error(&reader->faults, node, "write fewer", "%zu limits with those of \"always\"; a route may have %d",
                        n, SPILE_ROUTE_LIMITS_MAX);
-    return;
-  }
   for (size_t i = 0; i < own_count; i++) {
     for (size_t j = 0; j < always; j++) {
-      if (own[i].limit == reader->always[j].limit)
+      if (names_equal(&own[i], &reader->always[j]))
         spile__fault_error(&reader->faults, node, "name it in one of them", "%s is in \"always\" as well",
-                           spile_limit_name(own[i].limit));
+                           spile__show(own[i].name, strlen(own[i].name)).text);
     }
   }
+  /* Of a file with errors nothing is kept. */
+  if (reader->faults.errors > 0)
+    return;
   spile__route_limit *limits = spile__arena_array(&reader->limits->arena, n, sizeof(*limits));
   if (limits == NULL)
     return;
@@ -247,7 +240,7 @@ static void entry_read(spile__reader *reader, const spile__node *node, spile_rou
     out->word = SPILE_ROUTE_UNLIMITED;
   if (word != NULL && strcmp(word, word_blocked) == 0)
     out->word = SPILE_ROUTE_BLOCKED;
-  spile__route_limit own[SPILE_ROUTE_LIMITS_MAX];
+  spile__item own[SPILE_ROUTE_LIMITS_MAX];
   int n = out->word == SPILE_ROUTE_LIMITED ? own_limits_read(reader, node, out->text, own) : 0;
   if (n >= 0)
     route_make(reader, node, out, own, (size_t)n);

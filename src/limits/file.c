@@ -88,11 +88,10 @@ static void all_read(spile__reader *reader, const spile__node *const *top) {
   if (top[TOP_TIMEOUT_MS] != NULL)
     (void)spile__integer_read(reader, top[TOP_TIMEOUT_MS], "milliseconds", 1, SPILE__TIMEOUT_MAX_MS,
                               &reader->timeout_ms);
-  if (top[TOP_KEY] != NULL && !spile__chain_read(reader, top[TOP_KEY], &reader->chain))
-    chain_default(reader);
+  bool key_known = top[TOP_KEY] == NULL || spile__chain_read(reader, top[TOP_KEY], &reader->chain);
   if (top[TOP_IGNORE_CASE] != NULL)
     (void)spile__bool_read(reader, top[TOP_IGNORE_CASE], &reader->limits->ignore_case);
-  reader->chain_knows_callers = spile__chain_knows_callers(&reader->chain);
+  reader->chain_knows_callers = key_known && spile__chain_knows_callers(&reader->chain);
   if (top[TOP_TIERS] != NULL && spile__chain_is_ip(&reader->chain))
     spile__fault_warning(&reader->faults, top[TOP_KEY], "write [\"tenant\", \"user\", \"ip\"]",
                          "ip is the only key, though the file has tiers and so knows its callers");
@@ -104,6 +103,7 @@ static void named_read(spile__reader *reader, const spile__node *node) {
   if (!json_is_object(node->value)) {
     spile__fault_error(&reader->faults, node, "write an object, {\"login\": {...}}", "%s is no object",
                        spile__show_value(&reader->document, node).text);
+    reader->named_lost = true;
     return;
   }
   size_t n = json_object_size(node->value);
@@ -114,19 +114,18 @@ static void named_read(spile__reader *reader, const spile__node *node) {
   for (; child != NULL; child = spile__node_next(&reader->document, child)) {
     size_t len = strlen(child->name);
     if (strcmp(child->name, "unlimited") == 0 || strcmp(child->name, "blocked") == 0 || len == 0 ||
-        len > SPILE_NAME_LEN_MAX - 1) {
+        len > SPILE_NAME_LEN_MAX - 1)
       spile__fault_error(&reader->faults, child, "write another name of 1 to 254 bytes", "%s cannot be a name",
                          spile__show(child->name, len).text);
-      continue;
-    }
+    len = len < SPILE_NAME_LEN_MAX ? len : SPILE_NAME_LEN_MAX - 1;
     char *owner = spile__arena_take(&reader->scratch, len + 2);
     if (owner == NULL)
       return;
     owner[0] = '@';
     memcpy(owner + 1, child->name, len);
     spile__named *named = &reader->named[reader->named_count];
-    *named = (spile__named){.name = child->name, .node = child};
-    named->valid = spile__limit_read(reader, child, owner, false, &named->limit);
+    named->name = child->name;
+    spile__limit_read(reader, child, owner, false, &named->item);
     uint32_t index = (uint32_t)reader->named_count++;
     (void)spile__index_add(&reader->named_index, child->name, &index);
   }
@@ -141,9 +140,9 @@ static void always_read(spile__reader *reader, const spile__node *node) {
   reader->always = spile__arena_array(&reader->scratch, SPILE_ROUTE_LIMITS_MAX, sizeof(*reader->always));
   if (reader->always == NULL)
     return;
-  (void)spile__list_read(reader, node, "always", reader->always, &reader->always_count);
+  reader->always_too_long = !spile__list_read(reader, node, "always", reader->always, &reader->always_count);
   for (size_t i = 0; i < reader->always_count; i++)
-    reader->always[i].always = true;
+    reader->always[i].limit.always = true;
 }
 
 static int tier_compare(const void *a, const void *b) {
@@ -182,12 +181,17 @@ static void skip_read(spile__reader *reader, const spile__node *node, spile__ski
   static const char *const names[SKIP_COUNT] = {"route", "ip", "header", "value"};
   const spile__node *members[SKIP_COUNT];
   spile__arena *arena = &reader->limits->arena;
+  size_t errors = reader->faults.errors;
   if (!spile__members_read(reader, node, names, SKIP_COUNT, members))
     return;
-  if (members[SKIP_ROUTE] == NULL && members[SKIP_IP] == NULL && members[SKIP_HEADER] == NULL)
+  bool misspelt[SKIP_COUNT] = {false};
+  if (errors != reader->faults.errors)
+    spile__members_misspelt(reader, node, names, SKIP_COUNT, misspelt);
+  bool may_match = misspelt[SKIP_ROUTE] || misspelt[SKIP_IP] || misspelt[SKIP_HEADER];
+  if (members[SKIP_ROUTE] == NULL && members[SKIP_IP] == NULL && members[SKIP_HEADER] == NULL && !may_match)
     spile__fault_error(&reader->faults, node, "write \"route\", \"ip\" or \"header\"",
                        "this matches nothing, or everything");
-  if (members[SKIP_VALUE] != NULL && members[SKIP_HEADER] == NULL)
+  if (members[SKIP_VALUE] != NULL && members[SKIP_HEADER] == NULL && !misspelt[SKIP_HEADER])
     spile__fault_error(&reader->faults, members[SKIP_VALUE], "write \"header\" as well", "of which header is this?");
   const char *route = NULL;
   if (members[SKIP_ROUTE] != NULL && (route = spile__string_read(reader, members[SKIP_ROUTE], 1000)) != NULL)
@@ -239,7 +243,10 @@ static void document_load(spile__reader *reader) {
     top[TOP_LIMITS] = root;
   else if (!spile__members_read(reader, root, top_names, TOP_COUNT, top))
     return;
-  bool misspelt = reader->faults.errors > 0;
+  bool misspelt[TOP_COUNT] = {false};
+  if (reader->faults.errors > 0)
+    spile__members_misspelt(reader, root, top_names, TOP_COUNT, misspelt);
+  reader->named_lost = top[TOP_NAMED] == NULL && misspelt[TOP_NAMED];
   all_read(reader, top);
   if (top[TOP_NAMED] != NULL)
     named_read(reader, top[TOP_NAMED]);
@@ -247,7 +254,7 @@ static void document_load(spile__reader *reader) {
     always_read(reader, top[TOP_ALWAYS]);
   if (top[TOP_LIMITS] != NULL)
     spile__tier_read(reader, top[TOP_LIMITS], &reader->limits->base, true);
-  else if (!misspelt)
+  else if (!misspelt[TOP_LIMITS])
     spile__fault_error(&reader->faults, root, "write \"limits\": {\"default\": {...}}", "there is no \"limits\"");
   if (top[TOP_TIERS] != NULL)
     tiers_read(reader, top[TOP_TIERS]);

@@ -56,102 +56,21 @@ typedef struct limit_reading {
   spile__reader *reader;
   const spile__node *node;
   const spile__node *members[MEMBER_COUNT];
+  bool misspelt[MEMBER_COUNT];       /* it may be there under a name that is none */
+  const spile__algorithm *algorithm; /* NULL: nobody can say, which is a fault */
+  bool has_capacity;                 /* these are there and right: what follows from them can be said */
+  bool has_rate;
+  bool has_debt;
   spile__limit_text text;
   int64_t timeout_ms;
-  bool misspelt; /* it has members that are none, so what seems to be missing may be one of those */
 } limit_reading;
-
-/* ---- Rates ---- */
-
-/*
- * What is wrong of a message "column N: WHAT; ADVICE" or "WHAT; ADVICE", in place; `advice` gets what follows, or "".
- */
-static const char *message_split(char *message, const char **advice) {
-  static const char column[] = "column ";
-  if (strncmp(message, column, sizeof(column) - 1) == 0) {
-    char *colon = strstr(message, ": ");
-    message = colon != NULL ? colon + 2 : message;
-  }
-  char *semicolon = strstr(message, "; ");
-  *advice = semicolon != NULL ? semicolon + 2 : "";
-  if (semicolon != NULL)
-    *semicolon = '\0';
-  return message;
-}
-
-/* Reads a rate by the rules of a limit's text form, so that a decimal is exact whatever the locale. */
-static bool rate_read(limit_reading *reading, const spile__node *node, const char *rate, size_t len, const char *period,
-                      const char *advice) {
-  enum { RATE_LEN_MAX = 60 };
-  spile__faults *faults = &reading->reader->faults;
-  if (len > RATE_LEN_MAX || memchr(rate, ',', len) != NULL) {
-    spile__fault_error(faults, node, advice, "%s is no rate", spile__show(rate, len).text);
-    return false;
-  }
-  char limit[RATE_LEN_MAX + 20];
-  memcpy(limit, rate, len);
-  limit[len] = '\0';
-  spile__text text;
-  spile__text_init(&text, limit + len, sizeof(limit) - len);
-  spile__text_put(&text, period);
-  /* A limit of a decimal rate has to have one; it is thrown away. */
-  spile__text_put(&text, ",capacity=1");
-  spile__limit_text parsed;
-  if (spile__limit_parse(&parsed, limit, NULL) != SPILE_OK) {
-    /* It is the rate that is wrong, whatever stands behind it: told of the rate alone. */
-    const char *unused;
-    spile_error error = {0};
-    limit[len + strlen(period)] = '\0';
-    (void)spile__limit_parse(&parsed, limit, &error);
-    spile__fault_error(faults, node, advice, "%s is no rate: %s", spile__show(rate, len).text,
-                       message_split(error.message, &unused));
-    return false;
-  }
-  reading->text.refill_tokens = parsed.refill_tokens;
-  reading->text.refill_period_ms = parsed.refill_period_ms;
-  return true;
-}
-
-static bool refill_read(limit_reading *reading, const spile__node *node) {
-  static const char advice[] = "write tokens and a period, such as \"1/s\", \"1/2s\" or \"30/m\"";
-  if (json_is_string(node->value))
-    return rate_read(reading, node, json_string_value(node->value), json_string_length(node->value), "", advice);
-  spile__fault_error(&reading->reader->faults, node, advice, "%s is no rate",
-                     spile__show_value(&reading->reader->document, node).text);
-  return false;
-}
-
-/* A number as written, such as 0.05: never as a double, which it has no exact form in. */
-static bool refill_per_sec_read(limit_reading *reading, const spile__node *node) {
-  static const char advice[] = "write tokens a second above zero with at most 9 decimals, such as 0.05";
-  const char *written = reading->reader->document.text + node->at;
-  size_t len = node->end - node->at;
-  if (strspn(written, "0123456789.") >= len)
-    return rate_read(reading, node, written, len, "/s", advice);
-  spile__fault_error(&reading->reader->faults, node, advice, "%s is no rate",
-                     spile__show_value(&reading->reader->document, node).text);
-  return false;
-}
-
-static bool window_read(limit_reading *reading, const spile__node *node) {
-  static const char advice[] = "write a length of time such as \"30s\", \"5m\" or \"1d\"";
-  const char *at = json_string_value(node->value);
-  int64_t window_ms = at != NULL ? spile__duration_parse(&at) : -1;
-  if (window_ms < 1 || *at != '\0' || json_string_length(node->value) > 40) {
-    bool too_long = window_ms == SPILE__DURATION_TOO_LONG;
-    spile__fault_error(&reading->reader->faults, node, advice, "%s is %s",
-                       spile__show_value(&reading->reader->document, node).text,
-                       too_long ? "more than ten years" : "no length of time");
-    return false;
-  }
-  reading->text.refill_period_ms = window_ms;
-  return true;
-}
 
 /* ---- The algorithm and its rate ---- */
 
-/* @return NULL: a fault */
+/* @return NULL: nobody can say, which is a fault */
 static const spile__algorithm *algorithm_read(limit_reading *reading, const spile__node *node) {
+  if (node == NULL && reading->misspelt[MEMBER_ALGORITHM])
+    return NULL;
   const char *words[SPILE_SLIDING_LOG + 1] = {NULL};
   for (int i = 0; i < SPILE_SLIDING_LOG; i++)
     words[i] = spile__algorithm_get((spile_algorithm)(i + 1))->name;
@@ -163,111 +82,170 @@ static const spile__algorithm *algorithm_read(limit_reading *reading, const spil
 }
 
 /* A member that the algorithm has no use for: whoever wrote it meant something else. */
-static bool member_refuse(limit_reading *reading, int member, const char *algorithm, const char *advice) {
-  if (reading->members[member] == NULL)
-    return true;
-  spile__fault_error(&reading->reader->faults, reading->members[member], advice, "%s has no %s", algorithm,
-                     member_names[member]);
-  return false;
+static void member_refuse(limit_reading *reading, int member, const char *advice) {
+  if (reading->members[member] != NULL)
+    spile__fault_error(&reading->reader->faults, reading->members[member], advice, "%s has no %s",
+                       reading->algorithm->name, member_names[member]);
 }
 
-/* A member that has to be there. */
-static void member_miss(limit_reading *reading, const char *advice, const char *what) {
-  if (!reading->misspelt)
-    spile__fault_error(&reading->reader->faults, reading->node, advice, "%s", what);
-}
-
-static bool rate_of_bucket_read(limit_reading *reading, const char *algorithm) {
+static bool refills_read(limit_reading *reading) {
   const spile__node *refill = reading->members[MEMBER_REFILL];
   const spile__node *per_sec = reading->members[MEMBER_REFILL_PER_SEC];
-  bool good =
-      member_refuse(reading, MEMBER_WINDOW, algorithm,
-                    "write \"refill\", or \"algorithm\": \"fixed_window\", \"sliding_window\" or \"sliding_log\"");
-  if (refill != NULL && per_sec != NULL) {
+  bool good = refill == NULL || per_sec == NULL;
+  if (!good)
     spile__fault_error(&reading->reader->faults, per_sec, "write one of them",
                        "refill and refillPerSec both say the rate");
-    good = false;
-  }
-  if (refill == NULL && per_sec == NULL && good) {
-    member_miss(reading, "write \"refill\", such as \"1/s\"", "this limit has no refill");
-    good = false;
-  }
   if (refill != NULL)
-    good &= refill_read(reading, refill);
+    good &= spile__refill_read(reading->reader, refill, &reading->text);
   if (per_sec != NULL)
-    good &= refill_per_sec_read(reading, per_sec);
-  return good;
+    good &= spile__refill_per_sec_read(reading->reader, per_sec, &reading->text);
+  return good && (refill != NULL || per_sec != NULL);
+}
+
+static bool refill_misspelt(const limit_reading *reading) {
+  return reading->misspelt[MEMBER_REFILL] || reading->misspelt[MEMBER_REFILL_PER_SEC];
+}
+
+static void rate_of_bucket_read(limit_reading *reading) {
+  const spile__node *window = reading->members[MEMBER_WINDOW];
+  member_refuse(reading, MEMBER_WINDOW,
+                "write \"refill\", or \"algorithm\": \"fixed_window\", \"sliding_window\" or \"sliding_log\"");
+  bool none = reading->members[MEMBER_REFILL] == NULL && reading->members[MEMBER_REFILL_PER_SEC] == NULL;
+  if (none && window == NULL && !refill_misspelt(reading))
+    spile__fault_error(&reading->reader->faults, reading->node, "write \"refill\", such as \"1/s\"",
+                       "this limit has no refill");
+  reading->has_rate = refills_read(reading);
+  /* Who wrote a window and no algorithm may have meant one that has it. */
+  if (window != NULL && reading->members[MEMBER_ALGORITHM] == NULL)
+    reading->has_rate = false;
 }
 
 /* As in the text form, a window is a refill of the whole capacity in that time. */
-static bool rate_of_window_read(limit_reading *reading, const char *algorithm) {
+static void rate_of_window_read(limit_reading *reading) {
   static const char advice[] = "write \"window\", such as \"5m\"";
-  bool good = member_refuse(reading, MEMBER_REFILL, algorithm, advice);
-  good &= member_refuse(reading, MEMBER_REFILL_PER_SEC, algorithm, advice);
-  if (reading->members[MEMBER_WINDOW] == NULL) {
-    member_miss(reading, advice, "this limit has no window");
-    return false;
-  }
-  good &= window_read(reading, reading->members[MEMBER_WINDOW]);
+  const spile__node *window = reading->members[MEMBER_WINDOW];
+  member_refuse(reading, MEMBER_REFILL, advice);
+  member_refuse(reading, MEMBER_REFILL_PER_SEC, advice);
+  if (window == NULL && !reading->misspelt[MEMBER_WINDOW])
+    spile__fault_error(&reading->reader->faults, reading->node, advice, "this limit has no window");
+  reading->has_rate = window != NULL && spile__window_read(reading->reader, window, &reading->text);
   reading->text.refill_tokens = reading->text.capacity;
-  return good;
 }
 
-static bool numbers_read(limit_reading *reading) {
+/* Where nobody knows the algorithm, what is wrong with a rate by all of them. */
+static void rate_of_any_read(limit_reading *reading) {
+  const spile__node *window = reading->members[MEMBER_WINDOW];
+  bool none = reading->members[MEMBER_REFILL] == NULL && reading->members[MEMBER_REFILL_PER_SEC] == NULL;
+  if (none && window == NULL && !refill_misspelt(reading) && !reading->misspelt[MEMBER_WINDOW])
+    spile__fault_error(&reading->reader->faults, reading->node, "write the one that the algorithm has",
+                       "this limit has neither refill nor window");
+  if (!none && window != NULL)
+    spile__fault_error(&reading->reader->faults, window, "write the one that the algorithm has",
+                       "refill and window both say the rate");
+  (void)refills_read(reading);
+  if (window != NULL)
+    (void)spile__window_read(reading->reader, window, &reading->text);
+}
+
+static void numbers_read(limit_reading *reading) {
   spile__reader *reader = reading->reader;
-  bool good = true;
   const spile__node *capacity = reading->members[MEMBER_CAPACITY];
-  if (capacity != NULL) {
-    good = spile__integer_read(reader, capacity, "tokens", 1, SPILE__EXACT_MAX, &reading->text.capacity);
-  } else {
-    member_miss(reading, "write \"capacity\": the largest burst, in tokens", "this limit has no capacity");
-    good = false;
-  }
-  const spile__algorithm *algorithm = algorithm_read(reading, reading->members[MEMBER_ALGORITHM]);
-  if (algorithm == NULL)
-    return false;
-  bool rate =
-      algorithm->window ? rate_of_window_read(reading, algorithm->name) : rate_of_bucket_read(reading, algorithm->name);
-  return good && rate;
+  const spile__node *debt = reading->members[MEMBER_DEBT];
+  if (capacity != NULL)
+    reading->has_capacity =
+        spile__integer_read(reader, capacity, "tokens", 1, SPILE__EXACT_MAX, &reading->text.capacity);
+  else if (!reading->misspelt[MEMBER_CAPACITY])
+    spile__fault_error(&reader->faults, reading->node, "write \"capacity\": the largest burst, in tokens",
+                       "this limit has no capacity");
+  reading->has_debt =
+      debt == NULL || spile__integer_read(reader, debt, "tokens", 0, SPILE__EXACT_MAX, &reading->text.debt);
+  reading->algorithm = algorithm_read(reading, reading->members[MEMBER_ALGORITHM]);
+  if (reading->algorithm == NULL)
+    rate_of_any_read(reading);
+  else if (reading->algorithm->window)
+    rate_of_window_read(reading);
+  else
+    rate_of_bucket_read(reading);
 }
 
-static bool cost_read(limit_reading *reading, int64_t *out) {
-  *out = 1;
+static void cost_read(limit_reading *reading, int64_t *out) {
   const spile__node *cost = reading->members[MEMBER_COST];
-  if (cost != NULL && !spile__integer_read(reading->reader, cost, "tokens", 1, SPILE__EXACT_MAX, out))
-    return false;
-  if (reading->text.capacity < 1 || *out <= reading->text.capacity)
+  if (cost == NULL || !spile__integer_read(reading->reader, cost, "tokens", 1, SPILE__EXACT_MAX, out))
+    return;
+  if (reading->has_capacity && *out > reading->text.capacity)
+    spile__fault_error(&reading->reader->faults, cost, "write a cost of at most the capacity, or a larger capacity",
+                       "a cost of %lld is above the capacity of %lld, so nobody would ever be allowed", (long long)*out,
+                       (long long)reading->text.capacity);
+}
+
+/* ---- Bounds ---- */
+
+/* Whether numbers keep the bounds of the algorithm. */
+static bool shape_check(limit_reading *reading, int64_t capacity, int64_t tokens, int64_t period_ms, int64_t debt,
+                        spile_shape *out) {
+  spile_error error = {0};
+  if (reading->algorithm->shape_make(out, capacity, tokens, period_ms, debt, &error) == SPILE_OK)
     return true;
-  spile__fault_error(&reading->reader->faults, cost, "write a cost of at most the capacity, or a larger capacity",
-                     "a cost of %lld is above the capacity of %lld, so nobody would ever be allowed", (long long)*out,
-                     (long long)reading->text.capacity);
+  const char *advice;
+  const char *what = spile__message_split(error.message, &advice);
+  spile__fault_error(&reading->reader->faults, reading->node, advice, "%s", what);
   return false;
+}
+
+/*
+ * A window has no debt, whatever else it has, and a log has its bound for the capacity, whatever the window. In the
+ * place of what is no part of a bound stands what keeps it.
+ */
+static bool window_check(limit_reading *reading, spile_shape *out) {
+  bool good = reading->has_debt && (reading->text.debt == 0 || shape_check(reading, 1, 1, 1, reading->text.debt, out));
+  if (!reading->has_capacity || (!reading->has_rate && reading->text.algorithm != SPILE_SLIDING_LOG))
+    return false;
+  int64_t window_ms = reading->has_rate ? reading->text.refill_period_ms : 1;
+  good &= shape_check(reading, reading->text.capacity, reading->text.capacity, window_ms, 0, out);
+  return good && reading->has_rate;
+}
+
+/* A refill that is too fast is so for any capacity, and a capacity that is too large with any debt. */
+static bool bucket_check(limit_reading *reading, spile_shape *out) {
+  if (!reading->has_rate)
+    return false;
+  int64_t capacity = reading->has_capacity ? reading->text.capacity : 1;
+  int64_t debt = reading->has_capacity && reading->has_debt ? reading->text.debt : 0;
+  bool good = shape_check(reading, capacity, reading->text.refill_tokens, reading->text.refill_period_ms, debt, out);
+  return good && reading->has_capacity && reading->has_debt;
+}
+
+/* Checks what the numbers come to, as far as they are there and right. */
+static void bounds_check(limit_reading *reading) {
+  spile_shape shape;
+  if (reading->algorithm == NULL)
+    return;
+  if (!(reading->algorithm->window ? window_check(reading, &shape) : bucket_check(reading, &shape)))
+    return;
+  int64_t full_ms = reading->algorithm->full_time_ms(&shape);
+  if (full_ms > FULL_TIME_ABSURD_MS)
+    spile__fault_warning(&reading->reader->faults, reading->node,
+                         "write a faster refill or a smaller capacity, if that is not meant",
+                         "an empty bucket takes %lld days to be full again", (long long)(full_ms / 86400000));
 }
 
 /* ---- Policies ---- */
 
-static bool policies_read(limit_reading *reading) {
+static void policies_read(limit_reading *reading) {
   spile__reader *reader = reading->reader;
-  bool good = true;
   reading->text.on_store_error = reader->on_store_error;
   reading->timeout_ms = reader->timeout_ms;
   if (reading->members[MEMBER_ON_STORE_ERROR] != NULL) {
     int word = spile__word_read(reader, reading->members[MEMBER_ON_STORE_ERROR], spile__on_store_error_words);
     reading->text.on_store_error = (spile_on_store_error)(word + 1);
-    good &= word >= 0;
   }
   if (reading->members[MEMBER_ON_FULL] != NULL) {
     int word = spile__word_read(reader, reading->members[MEMBER_ON_FULL], on_full_words);
     reading->text.on_full = (spile_on_full)(word < 0 ? 0 : word);
-    good &= word >= 0;
   }
   if (reading->members[MEMBER_TIMEOUT_MS] != NULL)
-    good &= spile__integer_read(reader, reading->members[MEMBER_TIMEOUT_MS], "milliseconds", 1, SPILE__TIMEOUT_MAX_MS,
-                                &reading->timeout_ms);
-  if (reading->members[MEMBER_DEBT] != NULL)
-    good &=
-        spile__integer_read(reader, reading->members[MEMBER_DEBT], "tokens", 0, SPILE__EXACT_MAX, &reading->text.debt);
-  return good;
+    (void)spile__integer_read(reader, reading->members[MEMBER_TIMEOUT_MS], "milliseconds", 1, SPILE__TIMEOUT_MAX_MS,
+                              &reading->timeout_ms);
 }
 
 /* ---- Whose bucket ---- */
@@ -303,40 +281,43 @@ static bool key_part_read(spile__reader *reader, const spile__node *node, spile_
   return i >= 0;
 }
 
+/* One without a kind has a fault, and is like no other. */
 static bool key_parts_equal(const spile__key_part *a, const spile__key_part *b) {
-  return a->kind == b->kind && (a->kind != SPILE__KEY_HEADER || strcasecmp(a->header, b->header) == 0);
+  return a->kind != 0 && a->kind == b->kind && (a->kind != SPILE__KEY_HEADER || strcasecmp(a->header, b->header) == 0);
 }
 
 bool spile__chain_read(spile__reader *reader, const spile__node *node, spile__key_chain *out) {
   enum { PARTS_MAX = 8 };
+  size_t errors = reader->faults.errors;
   size_t n = json_is_array(node->value) ? json_array_size(node->value) : 1;
   if (n < 1 || n > PARTS_MAX) {
     spile__fault_error(&reader->faults, node, "write a list such as [\"tenant\", \"ip\"]",
                        "a list of %zu kinds; it must have 1 to %d", n, PARTS_MAX);
-    return false;
+    n = n > PARTS_MAX ? PARTS_MAX : n;
   }
   spile__key_part *parts = spile__arena_array(&reader->limits->arena, n, sizeof(*parts));
   if (parts == NULL)
     return false;
   const spile__node *child = json_is_array(node->value) ? spile__node_first(&reader->document, node) : node;
-  bool good = true;
   for (size_t i = 0; i < n; i++) {
     bool read = key_part_read(reader, child, &parts[i]);
-    good &= read && !reader->limits->arena.failed;
-    for (size_t j = 0; j < i && good; j++) {
-      if (!key_parts_equal(&parts[i], &parts[j]))
-        continue;
+    if (reader->limits->arena.failed)
+      return false;
+    size_t j = 0;
+    while (j < i && !key_parts_equal(&parts[i], &parts[j]))
+      j++;
+    if (j < i)
       spile__fault_error(&reader->faults, child, "write it once", "%s is in the list twice",
                          spile__show_value(&reader->document, child).text);
-      good = false;
-    }
-    if (good && i > 0 && (parts[i - 1].kind == SPILE__KEY_ROUTE || parts[i - 1].kind == SPILE__KEY_GLOBAL))
+    else if (read && i > 0 && (parts[i - 1].kind == SPILE__KEY_ROUTE || parts[i - 1].kind == SPILE__KEY_GLOBAL))
       spile__fault_warning(&reader->faults, child, "put it before, or leave it out",
                            "this is never asked for, as every request has what stands before it");
     child = spile__node_next(&reader->document, child);
   }
+  if (errors != reader->faults.errors)
+    return false;
   *out = (spile__key_chain){parts, n};
-  return good;
+  return true;
 }
 
 bool spile__chain_is_ip(const spile__key_chain *chain) {
@@ -360,8 +341,10 @@ static const char *bucket_name(limit_reading *reading, const char *owner, bool n
   const spile__node *node = reading->members[MEMBER_NAME];
   if (node != NULL && owner[0] == '@') {
     spile__fault_error(&reader->faults, node, "leave it out", "a named limit has a name already");
-    return NULL;
+    node = NULL;
   }
+  if (node == NULL && needs_name && reading->misspelt[MEMBER_NAME])
+    return NULL;
   if (node == NULL && needs_name) {
     spile__fault_error(&reader->faults, reading->node, "write \"name\", such as \"day\"",
                        "a limit in a list needs a name, which its buckets keep when the list changes");
@@ -388,8 +371,8 @@ static const char *bucket_name(limit_reading *reading, const char *owner, bool n
   return text;
 }
 
-/* Keeps the limit with the others, which own it. @return false: out of memory */
-static bool limit_keep(spile__reader *reader, spile_limit *limit) {
+/* Keeps the limit with the others, which own it. */
+static void limit_keep(spile__reader *reader, spile_limit *limit) {
   spile_limits *limits = reader->limits;
   if (limits->made_count == reader->made_room) {
     size_t room = reader->made_room == 0 ? 64 : reader->made_room * 2;
@@ -397,55 +380,46 @@ static bool limit_keep(spile__reader *reader, spile_limit *limit) {
     if (made == NULL) {
       spile_limit_unref(limit);
       limits->arena.failed = true;
-      return false;
+      return;
     }
     limits->made = made;
     reader->made_room = room;
   }
   limits->made[limits->made_count++] = limit;
-  return true;
 }
 
-static bool limit_make(limit_reading *reading, spile__route_limit *out) {
+static void limit_make(limit_reading *reading, spile__route_limit *out) {
   spile__reader *reader = reading->reader;
   spile_error error = {0};
   int result = spile__limit_new(&out->limit, &reading->text, reading->timeout_ms, &error);
-  if (result == SPILE_ENOMEM)
+  SPILE__ASSERT(result != SPILE_ECONFIG); /* the bounds are checked */
+  if (result == SPILE_OK)
+    limit_keep(reader, out->limit);
+  else
     reader->limits->arena.failed = true;
-  if (result == SPILE_ECONFIG) {
-    const char *advice;
-    const char *what = message_split(error.message, &advice);
-    spile__fault_error(&reader->faults, reading->node, advice, "%s", what);
-  }
-  if (result != SPILE_OK || !limit_keep(reader, out->limit))
-    return false;
-  int64_t full_ms = spile_limit_full_time_ms(out->limit);
-  if (full_ms > FULL_TIME_ABSURD_MS)
-    spile__fault_warning(&reader->faults, reading->node,
-                         "write a faster refill or a smaller capacity, if that is not meant",
-                         "an empty bucket takes %lld days to be full again", (long long)(full_ms / 86400000));
-  return true;
 }
 
-bool spile__limit_read(spile__reader *reader, const spile__node *node, const char *owner, bool needs_name,
-                       spile__route_limit *out) {
+void spile__limit_read(spile__reader *reader, const spile__node *node, const char *owner, bool needs_name,
+                       spile__item *out) {
   limit_reading reading = {.reader = reader, .node = node};
-  *out = (spile__route_limit){.cost = 1, .chain = reader->chain};
+  *out = (spile__item){.limit = {.cost = 1, .chain = reader->chain}};
   size_t errors = reader->faults.errors;
   if (!spile__members_read(reader, node, member_names, MEMBER_COUNT, reading.members))
-    return false;
-  reading.misspelt = errors != reader->faults.errors;
-  bool good = numbers_read(&reading);
-  good &= cost_read(&reading, &out->cost);
-  good &= policies_read(&reading);
+    return;
+  if (errors != reader->faults.errors)
+    spile__members_misspelt(reader, node, member_names, MEMBER_COUNT, reading.misspelt);
+  numbers_read(&reading);
+  cost_read(&reading, &out->limit.cost);
+  bounds_check(&reading);
+  policies_read(&reading);
   if (reading.members[MEMBER_SHADOW] != NULL)
-    good &= spile__bool_read(reader, reading.members[MEMBER_SHADOW], &out->shadow);
+    (void)spile__bool_read(reader, reading.members[MEMBER_SHADOW], &out->limit.shadow);
   if (reading.members[MEMBER_KEY] != NULL)
-    good &= spile__chain_read(reader, reading.members[MEMBER_KEY], &out->chain);
-  const char *name = bucket_name(&reading, owner, needs_name);
-  if (!good || name == NULL || errors != reader->faults.errors)
-    return false;
-  reading.text.name = name;
-  reading.text.name_len = strlen(name);
-  return limit_make(&reading, out);
+    (void)spile__chain_read(reader, reading.members[MEMBER_KEY], &out->limit.chain);
+  out->name = bucket_name(&reading, owner, needs_name);
+  if (out->name == NULL || reader->limits->arena.failed || errors != reader->faults.errors)
+    return;
+  reading.text.name = out->name;
+  reading.text.name_len = strlen(out->name);
+  limit_make(&reading, &out->limit);
 }

@@ -6,15 +6,20 @@
 #ifndef SPILE_LIMITS_READER_H
 #define SPILE_LIMITS_READER_H
 
+#include "core/limit.h"
 #include "limits/fault.h"
 #include "limits/limits.h"
 #include "limits/scan.h"
 
+/* A limit as an entry has it. One with faults, which are told where it stands, has no spile_limit. */
+typedef struct spile__item {
+  const char *name; /* of its buckets; NULL: nobody can say, which is a fault */
+  spile__route_limit limit;
+} spile__item;
+
 typedef struct spile__named {
   const char *name;
-  const spile__node *node;
-  bool valid; /* false: it has faults, told where it stands */
-  spile__route_limit limit;
+  spile__item item;
 } spile__named;
 
 /* Texts and what each stands for. */
@@ -43,8 +48,10 @@ typedef struct spile__reader {
   spile__named *named;
   size_t named_count;
   spile__index named_index;
-  spile__route_limit *always;
+  bool named_lost; /* nobody can say what is named: that is a fault, and what it leaves unnamed none */
+  spile__item *always;
   size_t always_count;
+  bool always_too_long; /* there are more, which is a fault, and what routes have too many by it none */
 } spile__reader;
 
 /* ---- Values (value.c) ---- */
@@ -56,6 +63,13 @@ typedef struct spile__reader {
  */
 bool spile__members_read(spile__reader *reader, const spile__node *object, const char *const *names, size_t n,
                          const spile__node **nodes);
+
+/*
+ * Which of the names a member of no such name may have been meant for: those it is near to, or all where it is near to
+ * none. What seems to be missing may be there under such a name.
+ */
+void spile__members_misspelt(const spile__reader *reader, const spile__node *object, const char *const *names, size_t n,
+                             bool *meant);
 
 /* A whole number of a range, as written. @return false: a fault */
 bool spile__integer_read(spile__reader *reader, const spile__node *node, const char *unit, int64_t min, int64_t max,
@@ -82,17 +96,29 @@ bool spile__index_make(spile__index *index, spile__reader *reader, size_t n);
 bool spile__index_add(spile__index *index, const char *text, uint32_t *value);
 bool spile__index_find(const spile__index *index, const char *text, uint32_t *value);
 
+/* ---- Rates (rate.c) ---- */
+
+/*
+ * What is wrong of a message "column N: WHAT; ADVICE" or "WHAT; ADVICE", in place; `advice` gets what follows, or "".
+ */
+const char *spile__message_split(char *message, const char **advice);
+
+/*
+ * Read what says a rate into the refill of `out`: a text such as "1/2s", a number a second as it is written, never as a
+ * double, which 0.05 has no exact form in, or a window, which sets the period alone. @return false: a fault
+ */
+bool spile__refill_read(spile__reader *reader, const spile__node *node, spile__limit_text *out);
+bool spile__refill_per_sec_read(spile__reader *reader, const spile__node *node, spile__limit_text *out);
+bool spile__window_read(spile__reader *reader, const spile__node *node, spile__limit_text *out);
+
 /* ---- Limits (limit.c) ---- */
 
 /* The words of policies, up to NULL. */
 extern const char *const spile__on_store_error_words[];
 
-/*
- * Reads a limit. Its bucket is `owner`, or `owner`#`name` where it has a name or needs one.
- * @return false: a fault
- */
-bool spile__limit_read(spile__reader *reader, const spile__node *node, const char *owner, bool needs_name,
-                       spile__route_limit *out);
+/* Reads a limit, faulty or not. Its bucket is `owner`, or `owner`#`name` where it has a name or needs one. */
+void spile__limit_read(spile__reader *reader, const spile__node *node, const char *owner, bool needs_name,
+                       spile__item *out);
 
 /* Reads whose bucket a limit is: a kind, or a list of kinds. @return false: a fault */
 bool spile__chain_read(spile__reader *reader, const spile__node *node, spile__key_chain *out);
@@ -103,9 +129,12 @@ bool spile__chain_knows_callers(const spile__key_chain *chain);
 
 /* ---- Entries (entry.c) ---- */
 
-/* Reads a list of limits, which have names, and of names of named ones. @return false: a fault */
-bool spile__list_read(spile__reader *reader, const spile__node *node, const char *owner, spile__route_limit *out,
-                      size_t *n);
+/*
+ * Reads a list of limits, which have names, and of names of named ones: SPILE_ROUTE_LIMITS_MAX at most, each in its
+ * place, faulty or not.
+ * @return false: there are more, which is a fault
+ */
+bool spile__list_read(spile__reader *reader, const spile__node *node, const char *owner, spile__item *out, size_t *n);
 
 /* Reads the entries of "limits", or of one tier, into `tier`. */
 void spile__tier_read(spile__reader *reader, const spile__node *node, spile__tier *tier, bool needs_default);

@@ -11,6 +11,11 @@
 /* So many names are compared with a word that is none of them. */
 enum { NAMES_COMPARED = 200 };
 
+/* Whether a word is near enough to a name to be that one, misspelt. */
+static bool is_near(const char *name, size_t distance) {
+  return distance <= 1 + strlen(name) / 3;
+}
+
 const char *spile__advise_name(spile__reader *reader, const char *word, const char *const *names, size_t n) {
   char advice[300];
   spile__text text;
@@ -19,7 +24,7 @@ const char *spile__advise_name(spile__reader *reader, const char *word, const ch
   const char *nearest = NULL;
   if (n > 0)
     nearest = spile__nearest(word, strlen(word), names, n < NAMES_COMPARED ? n : NAMES_COMPARED, &distance);
-  if (nearest != NULL && distance <= 1 + strlen(nearest) / 3) {
+  if (nearest != NULL && is_near(nearest, distance)) {
     spile__text_put(&text, "write ");
     spile__text_put(&text, spile__show(nearest, strlen(nearest)).text);
     spile__text_put(&text, ", which is the nearest");
@@ -58,6 +63,26 @@ bool spile__members_read(spile__reader *reader, const spile__node *object, const
       reader->faults.errors++;
   }
   return true;
+}
+
+void spile__members_misspelt(const spile__reader *reader, const spile__node *object, const char *const *names, size_t n,
+                             bool *meant) {
+  const spile__node *child = spile__node_first(&reader->document, object);
+  for (; child != NULL; child = spile__node_next(&reader->document, child)) {
+    size_t i = 0;
+    while (i < n && strcmp(names[i], child->name) != 0)
+      i++;
+    if (i < n)
+      continue;
+    /* Where so many faults are found, nobody asks which name is nearest. */
+    size_t distance = SIZE_MAX;
+    const char *nearest = names[0];
+    if (reader->faults.count < SPILE__FAULTS_MAX)
+      nearest = spile__nearest(child->name, strlen(child->name), names, n, &distance);
+    bool near = is_near(nearest, distance);
+    for (i = 0; i < n; i++)
+      meant[i] = meant[i] || !near || names[i] == nearest;
+  }
 }
 
 /* ---- Values ---- */
