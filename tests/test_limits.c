@@ -340,10 +340,31 @@ Test(limits, a_nul_byte_is_no_json_wherever_it_stands) {
   }
 }
 
+Test(limits, CONF_01_a_text_in_the_wrong_place_is_told_where_it_begins) {
+  expect_fault("\"x\"", "1:1 : ", "expected");
+  expect_fault(" \n \"a\\\"b\"", "2:2 : ", "expected");
+  expect_fault("[\"a\" \"b\"]", "1:6 : ", "expected");
+  expect_fault("{\"a\":\"b\"\n \"c\":1}", "2:2 : ", "expected");
+  expect_fault("{} \"b\"", "1:4 : ", "expected");
+  /* In a text it is the byte that is wrong. */
+  expect_fault("{\"a\":\"b\\q\"}", "1:7 : ", "invalid escape");
+}
+
+Test(limits, a_byte_order_mark_is_told_as_such) {
+  expect_fault("\xef\xbb\xbf{\"limits\":{" DEFAULT "}}",
+               "1:1 : ", "a byte order mark stands before the JSON; save the file as UTF-8 without it");
+  expect_fault("\xff\xfe{", "1:1 : ", "the text begins as UTF-16 does; ");
+  limits_text *loaded = limits_text_of_bytes("\xfe\xff\0{", 4);
+  cr_assert(strstr(loaded->faults, "UTF-16") != NULL, "%s", loaded->faults);
+  limits_text_finish(loaded);
+}
+
 Test(limits, a_repeated_member_is_found_behind_escaped_quotes_and_brackets) {
   expect_fault("{\"a\":[1,{\"b\\\"]\":2,\"c\\\\\":{\"x\":[],\n\"y\\\"\":1,\"y\\\"\":2}}]}",
-               "2:9 a[1][\"c\\x5c\\x5c\"][\"y\\x5c\\x22\"]: ", "twice");
-  expect_fault("{\"x\":1,\"\\u0078\":2}", "1:8 [\"\\x5cu0078\"]: ", "twice");
+               "2:9 a[1][\"c\\x5c\"][\"y\\x22\"]: ", "twice");
+  expect_fault("{\"x\":1,\"\\u0078\":2}", "1:8 x: ", "twice");
+  expect_fault("{\"limits\":{\"default\":1,\"\\u0064ef\\u0061ult\":2}}", "1:24 limits.default: ", "twice");
+  expect_fault("{\"\\u00e4\":[{\"\\\"\":1,\"\\u0022\":2}]}", "1:20 [\"\\xc3\\xa4\"][0][\"\\x22\"]: ", "twice");
 }
 
 Test(limits, CONF_05_a_file_without_default_is_refused_and_what_is_not_listed_meets_it) {

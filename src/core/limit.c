@@ -152,8 +152,9 @@ static int parser_fail(limit_parser *parser, const char *at, const char *what, c
   spile__text_put_number(&text, column);
   spile__text_put(&text, ": ");
   size_t len = 0;
-  while (at[len] != '\0' && at[len] != ',' && at[len] != '/' && len < 40)
+  while (at[len] != '\0' && at[len] != ',' && at[len] != '/' && len < 44)
     len++;
+  len = spile__text_quotable(at, len, 40, SIZE_MAX);
   if (len == 0 && missing != NULL) {
     spile__text_put(&text, *at == '\0' ? "the text ends" : *at == ',' ? "there is a ','" : "there is a '/'");
     spile__text_put(&text, " where ");

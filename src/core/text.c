@@ -34,12 +34,16 @@ void spile__text_put_number(spile__text *text, int64_t number) {
     text_put_char(text, digits[--n]);
 }
 
+static bool is_quoted_as_it_is(unsigned char c) {
+  return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+}
+
 void spile__text_put_quoted(spile__text *text, const char *bytes, size_t len) {
   static const char hex[] = "0123456789abcdef";
   text_put_char(text, '"');
   for (size_t i = 0; i < len; i++) {
     unsigned char c = (unsigned char)bytes[i];
-    if (c >= 0x20 && c < 0x7f && c != '"' && c != '\\') {
+    if (is_quoted_as_it_is(c)) {
       text_put_char(text, (char)c);
     } else {
       text_put_char(text, '\\');
@@ -82,6 +86,21 @@ bool spile__is_utf8(const char *text, size_t len) {
     i += step;
   }
   return true;
+}
+
+size_t spile__text_quotable(const char *bytes, size_t bytes_len, size_t len, size_t room) {
+  size_t n = 0;
+  size_t quoted = 2;
+  while (n < bytes_len) {
+    unsigned char c = (unsigned char)bytes[n];
+    size_t step = utf8_len((const unsigned char *)bytes + n, bytes_len - n);
+    step = step > 0 ? step : 1;
+    quoted += is_quoted_as_it_is(c) ? 1 : 4 * step;
+    if (n + step > len || quoted > room)
+      break;
+    n += step;
+  }
+  return n;
 }
 
 int spile__fail(spile_error *error, int code, const char *what, const int64_t *numbers) {

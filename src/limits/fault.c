@@ -13,13 +13,13 @@
 enum { SHOWN_MAX = 40 };
 
 spile__shown spile__show(const char *bytes, size_t len) {
+  static const char cut[] = "...";
   spile__shown shown;
   spile__text text;
-  /* The end is kept for what says that the text was cut. */
-  spile__text_init(&text, shown.text, sizeof(shown.text) - 3);
-  spile__text_put_quoted(&text, bytes, len < SHOWN_MAX ? len : SHOWN_MAX);
-  if (len > SHOWN_MAX || text.at == text.end)
-    memcpy(text.at, "...", 4);
+  spile__text_init(&text, shown.text, sizeof(shown.text));
+  size_t kept = spile__text_quotable(bytes, len, SHOWN_MAX, sizeof(shown.text) - sizeof(cut));
+  spile__text_put_quoted(&text, bytes, kept);
+  spile__text_put(&text, kept < len ? cut : "");
   return shown;
 }
 
@@ -78,8 +78,8 @@ __attribute__((format(printf, 5, 0))) static void fault_add(spile__faults *fault
   spile__found *found = faults_room(faults, level);
   if (found == NULL)
     return;
-  char path[300];
-  char what[400];
+  char path[SPILE__DOCUMENT_PATH_SIZE];
+  char what[600];
   spile__document_path(faults->document, node, path, sizeof(path));
   (void)vsnprintf(what, sizeof(what), format, args);
   found_set(faults, found, fault_offset(node), level, path, what, advice);

@@ -48,7 +48,7 @@ static void path_put(spile__text *path, bool first, const char *name, size_t len
     return;
   }
   static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
-  size_t shown = len < NAME_SHOWN ? len : NAME_SHOWN;
+  size_t shown = spile__text_quotable(name, len, NAME_SHOWN, SIZE_MAX);
   if (len > 0 && len == shown && strspn(name, plain) >= len) {
     char copy[NAME_SHOWN + 1];
     memcpy(copy, name, len);
@@ -75,15 +75,26 @@ void spile__document_path(const spile__document *document, const spile__node *no
   }
 }
 
+/* The same of a name as it stands in a text of `len` bytes, where its quote is. */
+static void path_put_written(spile__text *path, bool first, const char *text, size_t len, size_t quote_at) {
+  size_t end = string_end(text, len, quote_at);
+  json_t *name = json_loadb(text + quote_at, end - quote_at, JSON_DECODE_ANY, NULL);
+  if (name != NULL)
+    path_put(path, first, json_string_value(name), json_string_length(name), 0);
+  else /* no memory: as it is */
+    path_put(path, first, text + quote_at + 1, end - quote_at - 2, 0);
+  json_decref(name);
+}
+
 /*
- * The path of a member in a text that is JSON only up to there, where its name begins: the containers that are still
- * open, each with the name or the number of what is in it.
+ * The path of a member in a text that is JSON up to there, where its name begins: the containers that are still open,
+ * each with the name or the number of what is in it.
  */
-static void text_path(const char *text, size_t member_at, char *out, size_t size) {
+static void text_path(const char *text, size_t len, size_t member_at, char *out, size_t size) {
   struct {
-    const char *name; /* NULL: an array */
-    size_t name_len;
-    uint32_t index;
+    bool array;
+    size_t name_at; /* of an object: where the last name stands */
+    uint32_t index; /* of an array */
   } open[SPILE__DOCUMENT_DEPTH_MAX + 1];
   size_t depth = 0;
   size_t at = 0;
@@ -92,16 +103,13 @@ static void text_path(const char *text, size_t member_at, char *out, size_t size
     if (c == '"') {
       size_t end = string_end(text, member_at, at);
       size_t colon = space_end(text, member_at, end);
-      if (depth > 0 && colon < member_at && text[colon] == ':') {
-        open[depth - 1].name = text + at + 1; /* without its quotes */
-        open[depth - 1].name_len = end - at - 2;
-      }
+      if (depth > 0 && colon < member_at && text[colon] == ':')
+        open[depth - 1].name_at = at;
       at = end;
       continue;
     }
     if ((c == '{' || c == '[') && depth <= SPILE__DOCUMENT_DEPTH_MAX) {
-      open[depth].name = NULL;
-      open[depth].name_len = 0;
+      open[depth].array = c == '[';
       open[depth++].index = 0;
     } else if ((c == '}' || c == ']') && depth > 0) {
       depth--;
@@ -112,25 +120,43 @@ static void text_path(const char *text, size_t member_at, char *out, size_t size
   }
   spile__text path;
   spile__text_init(&path, out, size);
-  for (size_t i = 0; i + 1 < depth; i++)
-    path_put(&path, i == 0, open[i].name, open[i].name_len, open[i].index);
+  for (size_t i = 0; i + 1 < depth; i++) {
+    if (open[i].array)
+      path_put(&path, i == 0, NULL, 0, open[i].index);
+    else
+      path_put_written(&path, i == 0, text, len, open[i].name_at);
+  }
   if (depth > 0)
-    path_put(&path, depth == 1, text + member_at + 1, string_end(text, SIZE_MAX, member_at) - member_at - 2, 0);
+    path_put_written(&path, depth == 1, text, len, member_at);
 }
 
 /* ---- Is it one? ---- */
 
-/* jansson's texts quote the file: what is set is one harmless line. */
+/* jansson's texts quote the file: what is set is one harmless line, in which \xNN is a byte as in all others. */
 static void fault_set(spile__document_fault *fault, size_t at, const char *what, const char *advice) {
   fault->at = at;
   fault->advice = advice;
   spile__text text;
   spile__text_init(&text, fault->what, sizeof(fault->what));
-  spile__text_put(&text, what);
-  for (char *c = fault->what; *c != '\0'; c++) {
-    if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
-      *c = '?';
+  for (; *what != '\0'; what++) {
+    unsigned char c = (unsigned char)*what;
+    char as_it_is[2] = {*what, '\0'};
+    if (c == '\\' && what[1] == 'x')
+      spile__text_put(&text, "\\x5c");
+    else
+      spile__text_put(&text, c < 0x20 || c >= 0x7f ? "?" : as_it_is);
   }
+}
+
+/* What some editors write before a text, and no JSON has. */
+static bool text_has_mark(const char *text, size_t len, spile__document_fault *fault) {
+  bool utf8 = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0;
+  bool utf16 = len >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0);
+  if (utf8)
+    fault_set(fault, 0, "a byte order mark stands before the JSON", "save the file as UTF-8 without it");
+  if (utf16)
+    fault_set(fault, 0, "the text begins as UTF-16 does", "save the file as UTF-8 without a byte order mark");
+  return utf8 || utf16;
 }
 
 /*
@@ -168,18 +194,13 @@ static bool text_bounded(const char *text, size_t len, spile__document_fault *fa
   return true;
 }
 
-/* The quote that begins the string which ends before `end`: the last one before that no odd run of \ makes a letter. */
-static size_t string_begin(const char *text, size_t end) {
-  size_t at = end - 1;
-  while (at > 0) {
-    at--;
-    if (text[at] != '"')
-      continue;
-    size_t escapes = 0;
-    while (escapes < at && text[at - 1 - escapes] == '\\')
-      escapes++;
-    if (escapes % 2 == 0)
-      break;
+/* The quote that begins the string whose last byte is at `at`; of another byte, `at`. The text is JSON up to there. */
+static size_t string_begin(const char *text, size_t len, size_t at) {
+  for (size_t i = 0; i <= at && i < len;) {
+    size_t end = text[i] == '"' ? string_end(text, len, i) : i + 1;
+    if (end == at + 1)
+      return i;
+    i = end;
   }
   return at;
 }
@@ -260,14 +281,14 @@ static int document_refuse(spile__document *document, const json_error_t *error,
     return SPILE_ENOMEM;
   size_t at = error->position > 0 ? (size_t)error->position : 0;
   at = at < document->len ? at : document->len;
-  if (code == json_error_duplicate_key && at >= 2) {
-    at = string_begin(document->text, at);
+  if (code != json_error_premature_end_of_input)
+    at = string_begin(document->text, document->len, at - (at > 0 ? 1 : 0));
+  if (code == json_error_duplicate_key) {
     fault_set(fault, at, "this member is here twice", "write it once");
-    text_path(document->text, at, fault->path, sizeof(fault->path));
+    text_path(document->text, document->len, at, fault->path, sizeof(fault->path));
     return SPILE_ECONFIG;
   }
   if (code != json_error_premature_end_of_input) {
-    at -= at > 0 ? 1 : 0;
     while (at > 0 && word_end(document->text, document->len, at - 1) > at)
       at--;
   }
@@ -365,7 +386,7 @@ static size_t walk_value(walk *w, size_t at, spile__node node, uint32_t *out) {
 int spile__document_read(spile__document *out, const char *text, size_t len, spile__document_fault *fault) {
   *out = (spile__document){.text = text, .len = len};
   *fault = (spile__document_fault){.advice = ""};
-  if (!text_bounded(text, len, fault))
+  if (text_has_mark(text, len, fault) || !text_bounded(text, len, fault))
     return SPILE_ECONFIG;
   json_error_t error;
   out->json = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);

@@ -41,10 +41,13 @@ typedef struct spile__document {
   bool has_too_large;
 } spile__document;
 
+/* Room for the path of any member that a limits file can have; longer ones are cut. */
+#define SPILE__DOCUMENT_PATH_SIZE 700
+
 /* What keeps a text from being a document. */
 typedef struct spile__document_fault {
   size_t at; /* offset */
-  char path[200];
+  char path[SPILE__DOCUMENT_PATH_SIZE];
   char what[200];
   const char *advice;
 } spile__document_fault;

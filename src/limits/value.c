@@ -164,7 +164,7 @@ bool spile__bool_read(spile__reader *reader, const spile__node *node, bool *out)
 const spile__place *spile__place_of(spile__reader *reader, const spile__node *node) {
   spile__arena *arena = &reader->limits->arena;
   spile__place *place = spile__arena_take(arena, sizeof(*place));
-  char path[300];
+  char path[SPILE__DOCUMENT_PATH_SIZE];
   if (place == NULL)
     return NULL;
   spile__document_path(&reader->document, node, path, sizeof(path));
