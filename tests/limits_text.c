@@ -10,7 +10,8 @@ static void fault_add(void *user, const spile_fault *fault) {
   limits_text *text = user;
   bool warning = fault->level == SPILE_FAULT_WARNING;
   cr_assert(warning || fault->level == SPILE_FAULT_ERROR);
-  *(warning ? &text->warnings : &text->errors) += 1;
+  cr_assert(fault->count >= 1);
+  *(warning ? &text->warnings : &text->errors) += fault->count;
   size_t len = strlen(text->faults);
   (void)snprintf(text->faults + len, sizeof(text->faults) - len, "%s%d:%d %s: %s; %s\n", warning ? "warning " : "",
                  fault->line, fault->column, fault->path, fault->what, fault->advice);

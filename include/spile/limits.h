@@ -34,6 +34,7 @@ typedef struct spile_fault {
   const char *path;   /* where in the document, such as limits["POST /search"].capacity; "" for the file as a whole */
   const char *what;   /* what is wrong, without a line end */
   const char *advice; /* what to write; "" where nothing can be said */
+  size_t count;       /* 1; more where the last says how many errors, or warnings, are not told one by one */
 } spile_fault;
 
 /* Called for each fault in the order of the text. The strings live for the call. */

@@ -30,7 +30,7 @@ static void fault_put_json(const spile_fault *fault) {
 
 static void check_visit(void *user, const spile_fault *fault) {
   check *c = user;
-  *(fault->level == SPILE_FAULT_WARNING ? &c->warnings : &c->errors) += 1;
+  *(fault->level == SPILE_FAULT_WARNING ? &c->warnings : &c->errors) += fault->count;
   if (c->json)
     fault_put_json(fault);
   else

@@ -18,7 +18,7 @@ static void error_visit(void *user, const spile_fault *fault) {
   size_t *errors = user;
   if (fault->level == SPILE_FAULT_WARNING)
     return;
-  *errors += 1;
+  *errors += fault->count;
   fault_print(fault);
 }
 

@@ -60,6 +60,7 @@ static void found_set(spile__faults *faults, spile__found *found, size_t at, spi
   found->at = at;
   found->order = faults->count;
   found->fault = (spile_fault){.level = (int)level,
+                               .count = 1,
                                .file = faults->file,
                                .path = spile__arena_text(&faults->arena, path, strlen(path)),
                                .what = spile__arena_text(&faults->arena, what, strlen(what)),
@@ -184,13 +185,36 @@ static void error_fill(const spile__faults *faults, const spile_fault *fault, sp
   }
 }
 
+/* How many of a level there are that are not kept, where the last that is kept stands. */
+static void hidden_tell(const spile__faults *faults, spile_fault_level level, size_t hidden, spile_fault_visitor *visit,
+                        void *user, spile_error *error) {
+  if (hidden == 0 || faults->count == 0)
+    return;
+  char what[80];
+  (void)snprintf(what, sizeof(what), "%zu more %s not shown", hidden,
+                 level == SPILE_FAULT_ERROR ? (hidden == 1 ? "error is" : "errors are")
+                                            : (hidden == 1 ? "warning is" : "warnings are"));
+  spile_fault rest = faults->found[faults->count - 1].fault;
+  rest.level = (int)level;
+  rest.path = "";
+  rest.what = what;
+  rest.advice = "correct these first";
+  rest.count = hidden;
+  if (level == SPILE_FAULT_ERROR)
+    error_fill(faults, &rest, error);
+  if (visit != NULL)
+    visit(user, &rest);
+}
+
 void spile__faults_tell(spile__faults *faults, const char *text, spile_fault_visitor *visit, void *user,
                         spile_error *error) {
   if (faults->count > 0)
     qsort(faults->found, faults->count, sizeof(*faults->found), found_compare);
   place p = {.line = 1};
+  size_t told[2] = {0}; /* errors, warnings */
   for (size_t i = 0; i < faults->count; i++) {
     spile_fault *fault = &faults->found[i].fault;
+    told[fault->level == SPILE_FAULT_ERROR ? 0 : 1]++;
     place_move(&p, text, faults->found[i].at);
     fault->line = p.line;
     fault->column = (int)(faults->found[i].at - p.line_start) + 1;
@@ -199,19 +223,8 @@ void spile__faults_tell(spile__faults *faults, const char *text, spile_fault_vis
     if (visit != NULL)
       visit(user, fault);
   }
-  size_t hidden = faults->errors + faults->warnings - faults->count;
-  if (hidden == 0 || faults->count == 0)
-    return;
-  spile_fault rest = faults->found[faults->count - 1].fault;
-  char what[80];
-  (void)snprintf(what, sizeof(what), "%zu more faults are not shown", hidden);
-  rest.level = faults->errors > 0 ? SPILE_FAULT_ERROR : SPILE_FAULT_WARNING;
-  rest.path = "";
-  rest.what = what;
-  rest.advice = "correct these first";
-  error_fill(faults, &rest, error);
-  if (visit != NULL)
-    visit(user, &rest);
+  hidden_tell(faults, SPILE_FAULT_ERROR, faults->errors - told[0], visit, user, error);
+  hidden_tell(faults, SPILE_FAULT_WARNING, faults->warnings - told[1], visit, user, error);
 }
 
 void spile__faults_finish(spile__faults *faults) {
