@@ -4,6 +4,9 @@
  */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "limits_text.h"
@@ -26,6 +29,16 @@ static void expect_faults(const file_row *row) {
   }
   cr_assert(eq(sz, loaded->errors + loaded->warnings, n), "%s\nhas\n%s", row->text, loaded->faults);
   limits_text_finish(loaded);
+}
+
+/* Writes what fits into 100 bytes. */
+__attribute__((format(printf, 2, 3))) static size_t put(char *at, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  int n = vsnprintf(at, 100, format, args);
+  va_end(args);
+  cr_assert(n >= 0 && n < 100);
+  return (size_t)n;
 }
 
 #define EXPECT_ALL(rows)                                      \
@@ -160,6 +173,27 @@ Test(limits_faults, of_a_limit_without_an_algorithm_is_told_what_is_wrong_by_all
   EXPECT_ALL(rows);
 }
 
+/* ---- Too many to tell ---- */
+
+Test(limits_faults, those_that_are_not_told_are_counted_by_level) {
+  enum { ENTRIES = 1500 };
+  char *text = calloc(ENTRIES, 100);
+  cr_assert(text != NULL);
+  char *at = text + put(text, "{\"on_store_error\":\"open\",\"limits\":{\"default\":\"unlimited\"");
+  for (int i = 0; i < ENTRIES; i++)
+    at += put(at,
+              i % 3 > 0 ? ",\"GET /%d\":{\"capacity\":0,\"refill\":\"1/s\"}"
+                        : ",\"GET /%d\":{\"capacity\":999,\"refill\":\"1/d\"}",
+              i);
+  (void)put(at, "}}");
+  limits_text *loaded = limits_text_of(text);
+  cr_assert(eq(sz, loaded->errors, 1000));
+  cr_assert(eq(sz, loaded->warnings, 500));
+  cr_assert(strstr(loaded->error.message, "(the first of 1000 errors)") != NULL, "%s", loaded->error.message);
+  limits_text_finish(loaded);
+  free(text);
+}
+
 /* ---- What is missing ---- */
 
 Test(limits_faults, what_is_missing_is_told_unless_it_may_be_there_misspelt) {
@@ -186,6 +220,28 @@ Test(limits_faults, what_is_missing_is_told_unless_it_may_be_there_misspelt) {
        "s\",\"key\":"
        "\"ip\"}}}",
        {"key[0]: \"zz\" is not one of the words"}},
+  };
+  EXPECT_ALL(rows);
+}
+
+/* ---- Tables ---- */
+
+Test(limits_faults, of_a_table_of_routes_default_is_what_is_missing) {
+#define NO_ON_STORE_ERROR "1:1 : there is no on_store_error"
+  static const file_row rows[] = {
+      {"{\"GET /a\":{\"capacity\":5,\"refill\":\"1/s\"},\"defalt\":{\"capacity\":5,\"refill\":\"1/s\"}}",
+       {NO_ON_STORE_ERROR, "defalt: \"defalt\" is no route; write \"default\", which is the nearest"}},
+      {"{\"GET /a\":\"unlimited\"}", {NO_ON_STORE_ERROR, ": there is no \"default\""}},
+      {"{\"GET /a\":{\"capacity\":0,\"refill\":\"1/s\"},\"* *\":\"unlimited\"}",
+       {NO_ON_STORE_ERROR, ": there is no \"default\"", "[\"GET /a\"].capacity: 0"}},
+      {"{\"Default\":\"unlimited\"}", {NO_ON_STORE_ERROR, "Default: \"Default\" is no route; write \"default\""}},
+      {DEFAULT_IS("\"unlimited\",\"defalt\":\"unlimited\""),
+       {"limits.defalt: \"defalt\" is no route; write \"default"}},
+      {"{\"on_store_error\":\"open\",\"limits\":{\"defualt\":\"unlimited\"}}",
+       {"limits.defualt: \"defualt\" is no route; write \"default\""}},
+      /* With a member of a file it is none. */
+      {"{\"on_store_error\":\"open\",\"limit\":{\"default\":\"unlimited\"}}", {"limit: there is no member"}},
+      {"{\"timeout_ms\":5,\"on_store_error\":\"open\"}", {": there is no \"limits\""}},
   };
   EXPECT_ALL(rows);
 }

@@ -46,6 +46,12 @@ static size_t stars_join(char *text, size_t len) {
   return kept;
 }
 
+/* Whether a text that is no route may be meant for the word of all the others. */
+static bool is_default_misspelt(const char *text) {
+  static const char *const words[] = {word_default};
+  return strchr(text, '/') == NULL && spile__near_name(text, words, 1) != NULL;
+}
+
 const char *spile__route_read(spile__reader *reader, const spile__node *node, const char *text) {
   static const char form[] = "write METHOD and PATH, such as \"POST /search\" or \"* /api/*\"";
   static const char too_long[] = "is longer than the 255 bytes a route may have";
@@ -80,14 +86,12 @@ const char *spile__route_read(spile__reader *reader, const spile__node *node, co
   }
   if (what == NULL)
     return spile__arena_text(&reader->limits->arena, route.bytes, len);
-  static const char *const words[] = {word_default};
   const char *advice = form;
   if (strcmp(text, word_default) == 0)
     what = "is what all routes without an entry meet, and no route itself";
-  else if (strchr(text, '/') == NULL && strlen(text) < 20)
-    advice = spile__advise_name(reader, text, words, 1);
-  spile__fault_error(faults, node, strstr(advice, "nearest") != NULL ? advice : form, "%s %s",
-                     spile__show(text, strlen(text)).text, what);
+  else if (is_default_misspelt(text))
+    advice = "write \"default\", which is the nearest";
+  spile__fault_error(faults, node, advice, "%s %s", spile__show(text, strlen(text)).text, what);
   return NULL;
 }
 
@@ -291,6 +295,7 @@ typedef struct tier_reading {
   glob *globs;
   size_t glob_count;
   size_t stars;
+  bool default_misspelt; /* one that is no route may be meant for it */
 } tier_reading;
 
 /* Notes a route and compares it with those before. @return false: a fault */
@@ -325,6 +330,8 @@ static void tier_entries_read(spile__reader *reader, const spile__node *node, sp
     if (is_default)
       fallback = route;
     /* An entry whose route is wrong is read all the same, for the faults in it. */
+    if (route->text == NULL && is_default_misspelt(child->name))
+      reading->default_misspelt = true;
     bool good = route->text != NULL && (is_default || route_note(reader, reading, child, route->text, order));
     spile_route unused = {.text = word_default};
     entry_read(reader, child, good ? route : &unused);
@@ -354,7 +361,7 @@ void spile__tier_read(spile__reader *reader, const spile__node *node, spile__tie
                        "the routes have %zu stars, not %d at most", reading.stars, SPILE__STARS_MAX);
   else
     globs_compare(reader, reading.globs, reading.glob_count);
-  if (needs_default && tier->fallback == NULL)
+  if (needs_default && tier->fallback == NULL && !reading.default_misspelt)
     spile__fault_error(
         &reader->faults, node,
         "write \"default\": {\"capacity\": 60, \"refill\": \"1/s\"}, or \"default\": \"unlimited\" if that is meant",

@@ -231,9 +231,37 @@ static void skips_read(spile__reader *reader, const spile__node *node) {
 
 /* ---- The whole ---- */
 
-/* A document that is a table of routes itself, as some keep it in their source: what "limits" would hold. */
+/* Whether a name is METHOD PATH, or nearer to "default" than to what a file has. */
+static bool is_like_entry(const char *name) {
+  const char *blank = strchr(name, ' ');
+  if (blank != NULL && (blank[1] == '/' || blank[1] == '*'))
+    return true;
+  const char *names[TOP_COUNT + 1] = {"default"};
+  memcpy(names + 1, top_names, sizeof(top_names));
+  return spile__near_name(name, names, TOP_COUNT + 1) == names[0];
+}
+
+/*
+ * A document that is a table of routes itself, as some keep it in their source: what "limits" would hold. It is one
+ * also where "default" is missing or misspelt, for that is what is to be told of it: none of its members is a file's,
+ * and the first of them have names as a table has.
+ */
 static bool is_table(const spile__document *document) {
-  return json_object_get(document->json, "limits") == NULL && json_object_get(document->json, "default") != NULL;
+  enum { MEMBERS_LOOKED_AT = 100 };
+  if (json_object_get(document->json, "limits") != NULL)
+    return false;
+  if (json_object_get(document->json, "default") != NULL)
+    return true;
+  for (size_t i = 0; i < TOP_COUNT; i++) {
+    if (json_object_get(document->json, top_names[i]) != NULL)
+      return false;
+  }
+  const spile__node *child = spile__node_first(document, document->nodes);
+  for (int i = 0; child != NULL && i < MEMBERS_LOOKED_AT; i++, child = spile__node_next(document, child)) {
+    if (is_like_entry(child->name))
+      return true;
+  }
+  return false;
 }
 
 static void document_load(spile__reader *reader) {

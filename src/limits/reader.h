@@ -86,6 +86,9 @@ bool spile__bool_read(spile__reader *reader, const spile__node *node, bool *out)
 /* Where a value or its member stands, for as long as the limits live. @return NULL: out of memory */
 const spile__place *spile__place_of(spile__reader *reader, const spile__node *node);
 
+/* The name that is nearest to a word, near enough to be what it was meant for; NULL: none is. */
+const char *spile__near_name(const char *word, const char *const *names, size_t n);
+
 /* "write X", X being the name that is nearest, or "known are …" where none is near. */
 const char *spile__advise_name(spile__reader *reader, const char *word, const char *const *names, size_t n);
 

@@ -11,20 +11,18 @@
 /* So many names are compared with a word that is none of them. */
 enum { NAMES_COMPARED = 200 };
 
-/* Whether a word is near enough to a name to be that one, misspelt. */
-static bool is_near(const char *name, size_t distance) {
-  return distance <= 1 + strlen(name) / 3;
+const char *spile__near_name(const char *word, const char *const *names, size_t n) {
+  size_t distance = SIZE_MAX;
+  const char *nearest = n > 0 ? spile__nearest(word, strlen(word), names, n, &distance) : NULL;
+  return nearest != NULL && distance <= 1 + strlen(nearest) / 3 ? nearest : NULL;
 }
 
 const char *spile__advise_name(spile__reader *reader, const char *word, const char *const *names, size_t n) {
   char advice[300];
   spile__text text;
   spile__text_init(&text, advice, sizeof(advice));
-  size_t distance = SIZE_MAX;
-  const char *nearest = NULL;
-  if (n > 0)
-    nearest = spile__nearest(word, strlen(word), names, n < NAMES_COMPARED ? n : NAMES_COMPARED, &distance);
-  if (nearest != NULL && is_near(nearest, distance)) {
+  const char *nearest = spile__near_name(word, names, n < NAMES_COMPARED ? n : NAMES_COMPARED);
+  if (nearest != NULL) {
     spile__text_put(&text, "write ");
     spile__text_put(&text, spile__show(nearest, strlen(nearest)).text);
     spile__text_put(&text, ", which is the nearest");
@@ -75,13 +73,11 @@ void spile__members_misspelt(const spile__reader *reader, const spile__node *obj
     if (i < n)
       continue;
     /* Where so many faults are found, nobody asks which name is nearest. */
-    size_t distance = SIZE_MAX;
-    const char *nearest = names[0];
+    const char *nearest = NULL;
     if (reader->faults.count < SPILE__FAULTS_MAX)
-      nearest = spile__nearest(child->name, strlen(child->name), names, n, &distance);
-    bool near = is_near(nearest, distance);
+      nearest = spile__near_name(child->name, names, n);
     for (i = 0; i < n; i++)
-      meant[i] = meant[i] || !near || names[i] == nearest;
+      meant[i] = meant[i] || nearest == NULL || names[i] == nearest;
   }
 }
 
