@@ -16,15 +16,36 @@ typedef struct check {
   size_t warnings;
 } check;
 
+static int hex_digit(char c) {
+  static const char digits[] = "0123456789abcdef";
+  const char *at = c != '\0' ? strchr(digits, c) : NULL;
+  return at != NULL ? (int)(at - digits) : -1;
+}
+
+/*
+ * A text of a fault, which has \xNN for every byte that no terminal should see, the backslash among them: JSON has an
+ * escape of its own for what needs one, and programs look for the names that the file has.
+ */
+static void json_put_text(const char *name, const char *text) {
+  char bytes[1024];
+  size_t n = 0;
+  while (*text != '\0' && n < sizeof(bytes)) {
+    bool escaped = text[0] == '\\' && text[1] == 'x' && hex_digit(text[2]) >= 0 && hex_digit(text[3]) >= 0;
+    bytes[n++] = escaped ? (char)(hex_digit(text[2]) << 4 | hex_digit(text[3])) : *text;
+    text += escaped ? 4 : 1;
+  }
+  output_json_member(name, bytes, n);
+}
+
 static void fault_put_json(const spile_fault *fault) {
   output("{\"level\":\"%s\",", fault->level == SPILE_FAULT_WARNING ? "warning" : "error");
   output_json_member("file", fault->file, strlen(fault->file));
   output(",\"line\":%d,\"column\":%d,", fault->line, fault->column);
-  output_json_member("path", fault->path, strlen(fault->path));
+  json_put_text("path", fault->path);
   output(",");
-  output_json_member("what", fault->what, strlen(fault->what));
+  json_put_text("what", fault->what);
   output(",");
-  output_json_member("advice", fault->advice, strlen(fault->advice));
+  json_put_text("advice", fault->advice);
   output("}\n");
 }
 
