@@ -116,7 +116,10 @@ Test(cli_check, shared_blocked_and_unlimited_routes_are_explained) {
   RUN("check", data_path("limits/shop.json"), "--explain", "POST /login");
   expect_contains(run.out, "The allowance is shared with POST /reset.\n");
   expect_contains(run.out, "When the store does not answer within 25 ms, requests are refused.\n");
-  RUN("check", data_path("limits/shop.json"), "--explain", "GET /health");
+  RUN("check",
+      own_file("own.json", "{\"on_store_error\":\"open\",\"always\":[{\"name\":\"global\",\"capacity\":9,\"refill\":"
+                           "\"1/s\"}],\"limits\":{\"default\":\"unlimited\"}}"),
+      "--explain", "GET /health");
   expect_contains(run.out, "no limit of its own, but those for every request.\n1. always#global");
   RUN("check", data_path("limits/shop.json"), "--explain", "GET /nowhere");
   expect_contains(run.out, "meets the entry \"default\"");
@@ -135,7 +138,7 @@ Test(cli_check, shared_blocked_and_unlimited_routes_are_explained) {
                            "\"key\":[\"header:X-A\",\"global\"]}}}"),
       "--explain", "GET /a");
   /* (3 + 59999) / 2 */
-  expect_out("GET /a meets the entry \"GET /a\".\n1. GET /a\n"
+  expect_out("GET /a meets the entry \"GET /a\": no limit in force. 1 shadow limit denies nobody.\n1. GET /a\n"
              "   This is a shadow limit: what it would deny is counted and passes.\n"
              "   At most 1 request at once; then 500 requests a second.\n"
              "   (A request costs 2 of the 3 tokens that there are.)\n"
@@ -145,6 +148,39 @@ Test(cli_check, shared_blocked_and_unlimited_routes_are_explained) {
              "together.\n"
              "   When the store does not answer, the request is refused with an error, for the server to handle.\n"
              "   When the store has no room for a new caller, the request passes, uncounted.\n");
+}
+
+#define SHADOWED                                                                                                       \
+  "{\"on_store_error\":\"open\",\"always\":[{\"name\":\"all\",\"capacity\":9,\"refill\":\"1/"                          \
+  "s\",\"shadow\":true}],\"limits\":{"                                                                                 \
+  "\"default\":{\"capacity\":3,\"refill\":\"1/s\"},\"GET /two\":[{\"name\":\"a\",\"capacity\":3,\"refill\":\"1/s\"},"  \
+  "{\"name\":\"b\",\"capacity\":4,\"refill\":\"1/s\"},{\"name\":\"c\",\"capacity\":2,\"refill\":\"1/"                  \
+  "s\",\"shadow\":true}],"                                                                                             \
+  "\"GET /none\":\"unlimited\"},\"skip\":[{\"route\":\"* /health/*\"},{\"route\":\"GET /two\",\"ip\":\"10.0.0.0/8\"}," \
+  "{\"header\":\"X-Probe\"}]}"
+
+Test(cli_check, a_shadow_limit_is_none_of_those_that_let_a_request_pass) {
+  static const char *const rows[][2] = {
+      {"GET /", "GET / meets the entry \"default\": 1 limit in force. 1 shadow limit denies nobody.\n"},
+      {"GET /two",
+       "GET /two meets the entry \"GET /two\": 2 limits. A request passes when all of them let it; else none of "
+       "them counts it. 2 shadow limits deny nobody.\n"},
+      {"GET /none", "GET /none meets the entry \"GET /none\": no limit of its own. 1 shadow limit denies nobody.\n"},
+  };
+  for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    RUN("check", own_file("own.json", SHADOWED), "--explain", rows[i][0]);
+    cr_assert(strncmp(run.out, rows[i][1], strlen(rows[i][1])) == 0, "%s", run.out);
+  }
+}
+
+Test(cli_check, a_route_that_is_always_skipped_is_said_to_be_exempt) {
+  RUN("check", own_file("own.json", SHADOWED), "--explain", "get /health/");
+  expect_status(0);
+  expect_out("get /health/ is exempt from everything: an entry of \"skip\" has its route, whoever asks.\n");
+  RUN("check", own_file("own.json", SHADOWED), "--explain", "GET /two");
+  expect_contains(run.out, "2 entries of \"skip\" may exempt it from everything.\n");
+  RUN("check", data_path("limits/shop.json"), "--explain", "GET /health", "--tier", "pro");
+  expect_out("GET /health of tier pro is exempt from everything: an entry of \"skip\" has its route, whoever asks.\n");
 }
 
 Test(cli_check, a_table_to_publish_has_a_row_for_each_limit) {

@@ -210,21 +210,50 @@ static void explain_limit(const spile_limits *limits, const spile_route *route, 
   explain_policies(spile_limit_spec(limit->limit));
 }
 
-/* The entries of "skip" that may exempt a request of this route. */
-static size_t skips_of(const spile_limits *limits, const char *asked) {
+/* How many entries of "skip" may exempt a request of this route, and whether one does so whoever asks. */
+static size_t skips_of(const spile_limits *limits, const char *asked, bool *always) {
   size_t n = 0;
+  *always = false;
   for (size_t i = 0; i < limits->skip_count; i++) {
-    const char *route = limits->skips[i].route;
-    n += route == NULL || spile__route_matches(limits, route, NULL, asked) ? 1 : 0;
+    const spile__skip *skip = &limits->skips[i];
+    if (skip->route != NULL && !spile__route_matches(limits, skip->route, NULL, asked))
+      continue;
+    *always = *always || (!skip->has_network && skip->header == NULL);
+    n++;
   }
   return n;
 }
 
+/* What has to let a request pass, and what only looks. */
+static void explain_counts(const spile_route *route) {
+  size_t shadow = 0;
+  for (size_t i = 0; i < route->n; i++)
+    shadow += route->limits[i].shadow ? 1 : 0;
+  size_t in_force = route->n - shadow;
+  if (route->word == SPILE_ROUTE_UNLIMITED)
+    output(": no limit of its own%s.", in_force > 0 ? ", but those for every request" : "");
+  else if (in_force > 1)
+    output(": %zu limits. A request passes when all of them let it; else none of them counts it.", in_force);
+  else if (shadow > 0)
+    output(": %s in force.", in_force > 0 ? "1 limit" : "no limit");
+  else
+    output(".");
+  if (shadow > 0)
+    output(" %zu shadow limit%s nobody.", shadow, shadow == 1 ? " denies" : "s deny");
+  output("\n");
+}
+
 void explain_route(const spile_limits *limits, const spile_route *route, const char *asked, const char *tier) {
+  bool exempt;
+  size_t skips = skips_of(limits, asked, &exempt);
   put_text(asked);
   if (tier != NULL) {
     output(" of tier ");
     put_text(tier);
+  }
+  if (exempt) {
+    output(" is exempt from everything: an entry of \"skip\" has its route, whoever asks.\n");
+    return;
   }
   output(" meets the entry \"");
   put_text(route->text);
@@ -232,15 +261,10 @@ void explain_route(const spile_limits *limits, const spile_route *route, const c
   output("\"%s", of->name != NULL ? " of that tier" : tier != NULL ? " of all tiers" : "");
   if (route->word == SPILE_ROUTE_BLOCKED)
     output(": blocked, nobody passes.\n");
-  else if (route->word == SPILE_ROUTE_UNLIMITED)
-    output(": no limit of its own%s.\n", route->n > 0 ? ", but those for every request" : "");
-  else if (route->n > 1)
-    output(": %zu limits. A request passes when all of them let it; else none of them counts it.\n", route->n);
   else
-    output(".\n");
+    explain_counts(route);
   for (size_t i = 0; i < route->n; i++)
     explain_limit(limits, route, &route->limits[i], i + 1);
-  size_t skips = skips_of(limits, asked);
   if (skips > 0)
     output("%zu entr%s of \"skip\" may exempt it from everything.\n", skips, skips == 1 ? "y" : "ies");
 }
