@@ -8,15 +8,18 @@
 #include "cli/output.h"
 #include "core/checked.h"
 
+/* For people at a terminal. */
+static void put_text(const char *text) {
+  output_escaped(text, strlen(text));
+}
+
 /* ---- Numbers ---- */
 
 static void put_requests(int64_t n) {
   output("%" PRId64 " request%s", n, n == 1 ? "" : "s");
 }
 
-/* "10 requests a second", "1 request every 2 s": several by the shortest unit that has a whole number, else as it is.
- */
-static void put_rate(const allowance *a) {
+void explain_put_rate(const allowance *a) {
   static const struct {
     const char *name;
     int64_t ms;
@@ -39,7 +42,7 @@ static void put_rate(const allowance *a) {
 /* ---- Whose ---- */
 
 /* "tenant", "client address" … */
-static void put_kind(const spile__key_part *part) {
+static void put_kind(const spile__key_part *part, explain_name_put *put_name) {
   switch (part->kind) {
   case SPILE__KEY_TENANT:
     output("tenant");
@@ -55,7 +58,7 @@ static void put_kind(const spile__key_part *part) {
     return;
   case SPILE__KEY_HEADER:
     output("value of the header ");
-    output_escaped(part->header, strlen(part->header));
+    put_name(part->header);
     return;
   case SPILE__KEY_ROUTE:
     output("route");
@@ -66,14 +69,13 @@ static void put_kind(const spile__key_part *part) {
   }
 }
 
-/* "tenant, else user, else client address"; what all share says so. */
-static void put_chain(const spile__key_chain *chain) {
+void explain_put_chain(const spile__key_chain *chain, explain_name_put *put_name) {
   for (size_t i = 0; i < chain->n; i++) {
     output("%s", i > 0 ? ", else " : "");
     if (chain->parts[i].kind == SPILE__KEY_ROUTE || chain->parts[i].kind == SPILE__KEY_GLOBAL)
       output("all callers together");
     else
-      put_kind(&chain->parts[i]);
+      put_kind(&chain->parts[i], put_name);
   }
 }
 
@@ -85,7 +87,7 @@ static void explain_chain(const spile__key_chain *chain) {
       output("%sll callers have one allowance together", i == 0 ? "A" : "a");
     } else {
       output("%sach ", i == 0 ? "E" : "e");
-      put_kind(&chain->parts[i]);
+      put_kind(&chain->parts[i], put_text);
       output(" has an allowance of its own");
     }
     output(".");
@@ -102,10 +104,6 @@ const spile__tier *explain_tier_of(const spile_limits *limits, const spile_route
       return tier;
   }
   return &limits->base;
-}
-
-static void put_text(const char *text) {
-  output_escaped(text, strlen(text));
 }
 
 /* The other entries of a tier that meet the same limit. */
@@ -146,7 +144,7 @@ static void explain_numbers(const spile__route_limit *limit) {
     explain_window(spile_limit_spec(limit->limit)->algorithm);
   } else {
     output(" at once; then ");
-    put_rate(&a);
+    explain_put_rate(&a);
     output(".\n");
   }
   if (a.spaced)
@@ -287,7 +285,7 @@ static void line_of_limit(const spile__route_limit *limit) {
   if (a.window)
     output_duration(a.period_ms);
   else
-    put_rate(&a);
+    explain_put_rate(&a);
   output("%s; %s%" PRId64 " in the first minute%s; full after ", a.spaced ? ", spaced" : "", a.window ? "at most " : "",
          a.first_minute, a.meets ? ", where windows meet" : "");
   output_duration(spile_limit_full_time_ms(limit->limit));
@@ -295,7 +293,7 @@ static void line_of_limit(const spile__route_limit *limit) {
   if (debt > 0)
     output("; debt of %" PRId64 " at most", debt);
   output("; per ");
-  put_chain(&limit->chain);
+  explain_put_chain(&limit->chain, put_text);
   spile_on_store_error policy = spile_limit_spec(limit->limit)->on_store_error;
   output("; %s without the store%s\n",
          policy == SPILE_ON_STORE_ERROR_OPEN     ? "open"
@@ -327,8 +325,7 @@ static void lines_of_tier(const spile__tier *tier) {
   }
 }
 
-/* Any entry that is not blocked has the limits of every request. */
-static const spile_route *route_with_always(const spile_limits *limits) {
+const spile_route *explain_route_with_always(const spile_limits *limits) {
   for (size_t i = 0; i < limits->base.route_count; i++) {
     if (limits->base.routes[i].word != SPILE_ROUTE_BLOCKED)
       return &limits->base.routes[i];
@@ -337,7 +334,7 @@ static const spile_route *route_with_always(const spile_limits *limits) {
 }
 
 void explain_all(const spile_limits *limits) {
-  const spile_route *any = route_with_always(limits);
+  const spile_route *any = explain_route_with_always(limits);
   for (size_t i = 0; any != NULL && i < any->n; i++) {
     if (!any->limits[i].always)
       continue;
@@ -349,87 +346,4 @@ void explain_all(const spile_limits *limits) {
   lines_of_tier(&limits->base);
   for (size_t i = 0; i < limits->tier_count; i++)
     lines_of_tier(&limits->tiers[i]);
-}
-
-/* ---- Markdown ---- */
-
-/* As code, which more backticks than the text has anywhere begin and end; a bar would end the cell. */
-static void put_code(const char *text) {
-  size_t most = 0;
-  for (const char *c = text; *c != '\0'; c++) {
-    size_t run = strspn(c, "`");
-    most = run > most ? run : most;
-  }
-  for (size_t i = 0; i <= most; i++)
-    output("`");
-  /* A blank beside the fence is no part of the code. */
-  const char *blank = most > 0 ? " " : "";
-  output("%s", blank);
-  for (const char *c = text; *c != '\0'; c++) {
-    if (*c == '|')
-      output("\\|");
-    else
-      output_escaped(c, 1);
-  }
-  output("%s", blank);
-  for (size_t i = 0; i <= most; i++)
-    output("`");
-}
-
-static void row_begin(const char *route, const char *tier) {
-  output("| ");
-  if (route != NULL)
-    put_code(route);
-  else
-    output("every request");
-  output(" | ");
-  if (tier != NULL)
-    put_code(tier);
-  output(" | ");
-}
-
-static void row_of_limit(const char *route, const char *tier, const spile__route_limit *limit) {
-  if (limit->shadow)
-    return;
-  allowance a = allowance_of(limit);
-  row_begin(route, tier);
-  output("%" PRId64 " | ", a.burst);
-  put_rate(&a);
-  output("%s | %" PRId64 " | ", a.spaced ? ", spaced" : "", a.first_minute);
-  put_chain(&limit->chain);
-  const char *name = spile_limit_name(limit->limit);
-  if (name[0] == '@') {
-    output("; shared by all routes with ");
-    put_code(name);
-  }
-  output(" |\n");
-}
-
-static void rows_of_tier(const spile__tier *tier) {
-  for (size_t i = 0; i < tier->route_count; i++) {
-    const spile_route *route = &tier->routes[i];
-    if (route->word != SPILE_ROUTE_LIMITED) {
-      row_begin(route->text, tier->name);
-      output("%s | | | |\n", route->word == SPILE_ROUTE_BLOCKED ? "not available" : "no limit of its own");
-    }
-    for (size_t j = 0; j < route->n; j++) {
-      if (!route->limits[j].always)
-        row_of_limit(route->text, tier->name, &route->limits[j]);
-    }
-  }
-}
-
-void explain_markdown(const spile_limits *limits) {
-  output("| Route | Tier | Requests at once | Then | In the first minute, at most | Counted by |\n"
-         "|---|---|--:|---|--:|---|\n");
-  const spile_route *any = route_with_always(limits);
-  for (size_t i = 0; any != NULL && i < any->n; i++) {
-    if (any->limits[i].always)
-      row_of_limit(NULL, NULL, &any->limits[i]);
-  }
-  rows_of_tier(&limits->base);
-  for (size_t i = 0; i < limits->tier_count; i++)
-    rows_of_tier(&limits->tiers[i]);
-  output("\n`*` stands for anything; `default` for every route that is not listed. All limits that a request meets "
-         "apply\ntogether; a request that one of them denies is not counted by any.\n");
 }
