@@ -321,10 +321,24 @@ Test(replay, names_the_file_and_line_of_each_broken_line) {
 }
 
 Test(replay, says_what_it_reads_when_no_line_could_be_used) {
-  RUN_INPUT("<a/>\n<b/>\n", "replay", "--limit", "5/s");
+  static const char *const outputs[] = {"--json", "--top=3"};
+  for (size_t i = 0; i < 2; i++) {
+    RUN_INPUT("<a/>\n<b/>\n", "replay", "--limit", "5/s", outputs[i]);
+    expect_refusal(2, "none of 2 lines could be used; logs are read in the common and combined formats and as JSON");
+  }
+  /* One line of one log is enough. */
+  RUN("replay", "--json", "--limit", "5/s", file_text("a.log", "<a/>\n"),
+      file_text("b.log", "{\"ts\":1,\"ip\":\"a\"}\n"));
   expect_status(0);
-  expect_contains(run.out, "0 requests, 0 keys by ip\n0 allowed\n0 denied\n2 lines left out\n");
-  expect_contains(run.err, "no line could be used; logs are read in the common and combined formats and as JSON");
+  expect_contains(run.out, "{\"requests\":1,\"allowed\":1,\"denied\":0,\"keys\":1,\"unparsed\":1,");
+}
+
+Test(replay, tells_how_it_exits) {
+  RUN("replay", "--help");
+  expect_status(0);
+  expect_contains(run.out,
+                  "\nExits 0 when it has decided the requests, whatever the decisions, 2 on a wrong command line");
+  expect_contains(run.out, "when\nthere are lines and none could be used, 3 when a log cannot be read to its end.\n");
 }
 
 Test(replay, prints_nothing_raw_of_hostile_lines) {

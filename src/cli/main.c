@@ -102,7 +102,11 @@ static const struct {
      "  --fields LIST   what a JSON log calls its members, such as time=ts,ip=request.client_ip; the fields are time,\n"
      "                  ip, method, path, status and request (METHOD PATH PROTOCOL in one)\n"
      "  --top N         rows of each table, 0 to 1000 (default 10)\n"
-     "  --json          the summary as one JSON object\n"},
+     "  --json          the summary as one JSON object\n"
+     "\nExits 0 when it has decided the requests, whatever the decisions, 2 on a wrong command line or file of limits, "
+     "or "
+     "when\n"
+     "there are lines and none could be used, 3 when a log cannot be read to its end.\n"},
     {"check", check_run, OPTION_EXPLAIN | OPTION_TIER | OPTION_MARKDOWN | OPTION_JSON,
      "usage: spile check FILE [option...]\n"
      "Says every fault of a limits file with its place, and what the file means.\n\n"

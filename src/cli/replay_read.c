@@ -155,7 +155,9 @@ int replay_read(request_log *into, replay_lines *lines, const cli_options *optio
   for (size_t i = 0; i < options->argument_count && status == EXIT_ALLOWED; i++)
     status = log_read(&reader, options->arguments[i]);
   if (status == EXIT_ALLOWED && into->count == 0 && lines->unparsed > 0)
-    (void)message(0, "no line could be used; logs are read in the common and combined formats and as JSON, one object "
-                     "a line, whose members --fields can name");
+    return message(EXIT_USAGE,
+                   "none of %" PRIu64 " lines could be used; logs are read in the common and combined formats and as "
+                   "JSON, one object a line, whose members --fields can name",
+                   lines->unparsed);
   return status;
 }

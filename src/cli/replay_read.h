@@ -16,7 +16,7 @@ typedef struct replay_lines {
 
 /*
  * Reads all logs that the command line names, or standard input. A request is of use when it has what the buckets are
- * kept by: its client, or its route.
+ * kept by: its client, or its route. Logs of which no line is of use are none, but for empty ones.
  *
  * @return EXIT_ALLOWED, or another with a message
  */
