@@ -45,7 +45,9 @@ Test(lmdb, says_what_is_wrong_with_an_address) {
                {"s?map_size=1GB", "1GiB"},
                {"s?size=1GiB", "sync and map_size"},
                {"s?sync", "NAME=VALUE"},
-               {"s%zz", "%25"}};
+               {"s%zz", "a broken %XX escape; write a literal % as %25"},
+               {"s%00", "the path of the address has a NUL (%00)"},
+               {"s?sync=none&map_size=1MiB&sync=none", "the parameter \"sync\" twice"}};
   for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
     spile_store *store;
     spile_error error;
@@ -55,8 +57,16 @@ Test(lmdb, says_what_is_wrong_with_an_address) {
   }
   spile_error error = {0};
   spile_store *store;
-  const spile__store_config nowhere = {.address = "?sync=none", .env = &rig.env, .key_prefix = "rl"};
+  spile__store_config nowhere = {.address = "?sync=none", .env = &rig.env, .key_prefix = "rl"};
   cr_assert(eq(int, spile__lmdb_open(&store, &nowhere, &error), SPILE_ECONFIG));
+  char path[5000];
+  memset(path, 'a', sizeof(path) - 1);
+  path[0] = '/';
+  path[sizeof(path) - 1] = '\0';
+  nowhere.address = path;
+  error = (spile_error){0};
+  cr_assert(eq(int, spile__lmdb_open(&store, &nowhere, &error), SPILE_ECONFIG));
+  cr_assert(strstr(error.message, "longer than the 4095 bytes it may have") != NULL, "%s", error.message);
   rig_stop(&rig);
 }
 

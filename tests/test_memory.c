@@ -23,7 +23,7 @@ Test(memory, refuses_addresses_that_it_does_not_know) {
   const char *const bad[] = {"x",         "?keys=0",         "?keys=-1",
                              "?keys=1e3", "?keys=",          "?keys",
                              "?size=3",   "?keys=100000001", "?keys=99999999999999999999",
-                             "?k%zz=1"};
+                             "?k%zz=1",   "?keys=1&keys=1",  "?keys=1&%6beys=2"};
   spile_env env;
   spile__env_init(&env);
   for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -33,6 +33,13 @@ Test(memory, refuses_addresses_that_it_does_not_know) {
     cr_assert(spile__memory_open(&store, &config, &error) == SPILE_ECONFIG, "%s", bad[i]);
     cr_assert(store == NULL && error.message[0] != '\0');
   }
+}
+
+Test(memory, takes_no_parameter_twice) {
+  spile_error error = {0};
+  spile_limiter *limiter;
+  cr_assert(eq(int, spile_open(&limiter, "memory:?keys=5&keys=6", NULL, &error), SPILE_ECONFIG));
+  cr_assert(strstr(error.message, "the parameter \"keys\" twice; write it once") != NULL, "%s", error.message);
 }
 
 Test(memory, mem_01_keeps_a_drained_victim_through_a_flood_of_new_keys) {

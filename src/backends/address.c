@@ -32,26 +32,65 @@ static int hex_value(char c) {
   return -1;
 }
 
-bool spile__percent_decode(const char *from, const char *to, char *out, size_t out_size) {
+typedef enum decoding { DECODED, DECODED_BAD_ESCAPE, DECODED_NUL, DECODED_TOO_LONG } decoding;
+
+/* Decodes %XX of [from, to) into `out`, NUL-terminated. */
+static decoding percent_decode(const char *from, const char *to, char *out, size_t out_size) {
   size_t n = 0;
   while (from < to) {
-    if (n + 1 >= out_size)
-      return false;
     char c = *from++;
     if (c == '%') {
       if (to - from < 2 || hex_value(from[0]) < 0 || hex_value(from[1]) < 0)
-        return false;
+        return DECODED_BAD_ESCAPE;
       c = (char)(hex_value(from[0]) << 4 | hex_value(from[1]));
       from += 2;
       if (c == '\0')
-        return false;
+        return DECODED_NUL;
     }
+    if (n + 1 >= out_size)
+      return DECODED_TOO_LONG;
     out[n++] = c;
   }
   if (out_size == 0)
-    return false;
+    return DECODED_TOO_LONG;
   out[n] = '\0';
-  return true;
+  return DECODED;
+}
+
+bool spile__percent_decode(const char *from, const char *to, char *out, size_t out_size) {
+  return percent_decode(from, to, out, out_size) == DECODED;
+}
+
+static int path_fail(decoding why, size_t path_size, spile_error *error) {
+  if (why == DECODED_NUL)
+    return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
+                             "the path of the address has a NUL (%%00), which no path has; leave it out");
+  if (why == DECODED_TOO_LONG)
+    return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
+                             "the path of the address is longer than the %zu bytes it may have; write a shorter one",
+                             path_size - 1);
+  return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
+                           "the path of the address has a broken %%XX escape; write a literal %% as %%25");
+}
+
+enum { PARAMS_MAX = 8, PARAM_NAME_SIZE = 32 };
+
+/* Parameters that a store has taken, none of which may come again. No store has more than there is room for. */
+typedef struct params_taken {
+  char names[PARAMS_MAX][PARAM_NAME_SIZE];
+  size_t count;
+} params_taken;
+
+/* @return SPILE_OK; SPILE_ECONFIG: it was there already */
+static int param_note(params_taken *taken, const char *name, spile_error *error) {
+  for (size_t i = 0; i < taken->count; i++) {
+    if (strcmp(taken->names[i], name) == 0)
+      return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
+                               "the address has the parameter \"%s\" twice; write it once", name);
+  }
+  if (taken->count < PARAMS_MAX)
+    memcpy(taken->names[taken->count++], name, strlen(name) + 1);
+  return SPILE_OK;
 }
 
 int spile__address_split(const char *address, char *path, size_t path_size,
@@ -59,22 +98,26 @@ int spile__address_split(const char *address, char *path, size_t path_size,
                          spile_error *error) {
   const char *at = strchr(address, '?');
   const char *path_end = at != NULL ? at : address + strlen(address);
-  if (!spile__percent_decode(address, path_end, path, path_size))
-    return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
-                             "the address has a broken %%XX escape or is too long; write a literal %% as %%25");
+  decoding decoded = percent_decode(address, path_end, path, path_size);
+  if (decoded != DECODED)
+    return path_fail(decoded, path_size, error);
+  params_taken taken = {.count = 0};
   for (int count = 1; at != NULL && at[1] != '\0'; count++) {
     const char *name = at + 1;
     at = strchr(name, '&');
     const char *end = at != NULL ? at : name + strlen(name);
     const char *equals = memchr(name, '=', (size_t)(end - name));
-    char name_text[32];
+    char name_text[PARAM_NAME_SIZE];
     char value_text[128];
     if (equals == NULL || !spile__percent_decode(name, equals, name_text, sizeof(name_text)) ||
         !spile__percent_decode(equals + 1, end, value_text, sizeof(value_text)))
       /* Not quoted: what stands here may be a piece of a password with a '?' in it. */
       return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
                                "parameter %d behind the '?' of the address is not NAME=VALUE", count);
+    /* A name that the store has taken may be quoted. */
     int result = param(user, name_text, value_text, error);
+    if (result == SPILE_OK)
+      result = param_note(&taken, name_text, error);
     if (result != SPILE_OK)
       return result;
   }
