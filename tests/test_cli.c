@@ -212,7 +212,7 @@ Test(cli, an_unknown_name_is_answered_with_the_nearest) {
   RUN("take", "me", "--limt", "5/s");
   expect_failure(2, "no option --limt; the nearest is --limit");
   RUN("take", "me", "-j");
-  expect_failure(2, "no option -j");
+  expect_failure(2, "take has no option -j; see spile take --help");
   RUN("peek", "me", "--wait", "--limit", "5/s");
   expect_failure(2, "peek has no option --wait");
   RUN("take", "me", "--lim", "5/s");
