@@ -177,6 +177,8 @@ Test(limits_routes, HTTP_08_an_entry_is_met_by_a_path_however_it_is_escaped) {
 Test(limits_routes, an_escape_that_an_entry_cannot_mean_is_told) {
   static const char *const rows[][2] = {
       {"GET /a%2ab", "has the escape of a star (%2A), which only * matches; "},
+      {"GET /a%", "has a percent sign that begins no escape; write a percent sign as %25"},
+      {"GET /100%/x", "has a percent sign that begins no escape; write a percent sign as %25"},
       {"GET /%FF", "has escapes that are no UTF-8; "},
       {"GET /%C3", "has escapes that are no UTF-8; "},
   };

@@ -2,6 +2,7 @@
 /*
  * The entries of "limits" and of its tiers: a route and what it meets.
  */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,15 @@ static bool has_escaped_star(const char *text) {
   return at != NULL;
 }
 
+/* Whether a text has a percent sign that begins no escape: well-written requests have it as %25. */
+static bool has_lone_percent(const char *text) {
+  for (const char *at = text; (at = strchr(at, '%')) != NULL; at++) {
+    if (!isxdigit((unsigned char)at[1]) || !isxdigit((unsigned char)at[2]))
+      return true;
+  }
+  return false;
+}
+
 /* Several stars in a row say no more than one. */
 static size_t stars_join(char *text, size_t len) {
   size_t kept = 0;
@@ -55,6 +65,7 @@ static bool is_default_misspelt(const char *text) {
 const char *spile__route_read(spile__reader *reader, const spile__node *node, const char *text) {
   static const char form[] = "write METHOD and PATH, such as \"POST /search\" or \"* /api/*\"";
   static const char too_long[] = "is longer than the 255 bytes a route may have";
+  static const char percent[] = "has a percent sign that begins no escape";
   spile__faults *faults = &reader->faults;
   spile__route_text route;
   const char *what = NULL;
@@ -77,6 +88,8 @@ const char *spile__route_read(spile__reader *reader, const spile__node *node, co
       what = too_long;
     else if (has_escaped_star(text))
       what = "has the escape of a star (%2A), which only * matches";
+    else if (has_lone_percent(text))
+      what = percent;
     else if (!spile__is_utf8(route.bytes, len))
       what = "has escapes that are no UTF-8";
     for (const char *c = route.bytes; *c != '\0'; c++) {
@@ -86,7 +99,7 @@ const char *spile__route_read(spile__reader *reader, const spile__node *node, co
   }
   if (what == NULL)
     return spile__arena_text(&reader->limits->arena, route.bytes, len);
-  const char *advice = form;
+  const char *advice = what == percent ? "write a percent sign as %25" : form;
   if (strcmp(text, word_default) == 0)
     what = "is what all routes without an entry meet, and no route itself";
   else if (is_default_misspelt(text))

@@ -205,11 +205,21 @@ static void skip_read(spile__reader *reader, const spile__node *node, spile__ski
                          "%s is no network", spile__show_value(&reader->document, members[SKIP_IP]).text);
   }
   const char *header = NULL;
-  if (members[SKIP_HEADER] != NULL && (header = spile__string_read(reader, members[SKIP_HEADER], 100)) != NULL)
+  if (members[SKIP_HEADER] != NULL && (header = spile__string_read(reader, members[SKIP_HEADER], 100)) != NULL) {
     out->header = spile__arena_text(arena, header, strlen(header));
+    if (!spile__is_header_name(header))
+      spile__fault_error(&reader->faults, members[SKIP_HEADER], "write its name alone, such as \"X-Probe\"",
+                         "%s is no name that a header can have", spile__show(header, strlen(header)).text);
+  }
   const char *value = NULL;
-  if (members[SKIP_VALUE] != NULL && (value = spile__string_read(reader, members[SKIP_VALUE], 1000)) != NULL)
+  if (members[SKIP_VALUE] != NULL && (value = spile__string_read(reader, members[SKIP_VALUE], 1000)) != NULL) {
     out->value = spile__arena_text(arena, value, strlen(value));
+    size_t len = strlen(value);
+    if (len > 0 && (strchr(" \t", value[0]) != NULL || strchr(" \t", value[len - 1]) != NULL))
+      spile__fault_error(&reader->faults, members[SKIP_VALUE], "write it without them",
+                         "%s begins or ends with blanks, which the value of a header never has",
+                         spile__show(value, len).text);
+  }
 }
 
 static void skips_read(spile__reader *reader, const spile__node *node) {

@@ -250,7 +250,7 @@ static void policies_read(limit_reading *reading) {
 
 /* ---- Whose bucket ---- */
 
-static bool is_header_name(const char *name) {
+bool spile__is_header_name(const char *name) {
   static const char letters[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   size_t len = strlen(name);
   return len >= 1 && len <= 100 && strspn(name, letters) == len;
@@ -265,7 +265,7 @@ static bool key_part_read(spile__reader *reader, const spile__node *node, spile_
   const char *word = json_string_value(node->value);
   if (word != NULL && strncmp(word, header, sizeof(header) - 1) == 0) {
     const char *name = word + sizeof(header) - 1;
-    if (!is_header_name(name)) {
+    if (!spile__is_header_name(name)) {
       spile__fault_error(&reader->faults, node, "write it as \"header:X-Api-Client\"", "%s has no name of a header",
                          spile__show(word, strlen(word)).text);
       return false;

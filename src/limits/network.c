@@ -162,7 +162,8 @@ bool spile__network_parse(spile__network *out, const char *text, size_t len) {
     return false;
   unsigned bits = is_v6 ? 128 : 32;
   unsigned prefix = bits;
-  if (slash != NULL && !slice_number((slice){slash + 1, s.len - host.len - 1}, 3, bits, &prefix))
+  slice length = {s.at + host.len + 1, slash != NULL ? s.len - host.len - 1 : 0};
+  if (slash != NULL && (!slice_number(length, 3, bits, &prefix) || (length.len > 1 && length.at[0] == '0')))
     return false;
 
   uint8_t base[16];
