@@ -375,7 +375,7 @@ static int lmdb_param(void *user, const char *name, const char *value, spile_err
     if (spile__size_parse(value, MAP_SIZE_MIN, max, &settings->map_size))
       return SPILE_OK;
     return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
-                             "map_size is \"%s\"; write a size from 128KiB on, such as 256MiB or 1GiB", value);
+                             "map_size is \"%s\"; write a size from 128KiB to 64TiB, such as 256MiB or 1GiB", value);
   }
   return spile__store_fail(error, SPILE_ECONFIG, SPILE_REASON_NONE,
                            "lmdb: has no parameter \"%s\"; the parameters are sync and map_size", name);

@@ -30,9 +30,12 @@ static void json_put_text(const char *name, const char *text) {
   char bytes[1024];
   size_t n = 0;
   while (*text != '\0' && n < sizeof(bytes)) {
-    bool escaped = text[0] == '\\' && text[1] == 'x' && hex_digit(text[2]) >= 0 && hex_digit(text[3]) >= 0;
-    bytes[n++] = escaped ? (char)(hex_digit(text[2]) << 4 | hex_digit(text[3])) : *text;
-    text += escaped ? 4 : 1;
+    if (text[0] == '\\' && text[1] == 'x' && hex_digit(text[2]) >= 0 && hex_digit(text[3]) >= 0) {
+      bytes[n++] = (char)(hex_digit(text[2]) * 16 + hex_digit(text[3]));
+      text += 4;
+    } else {
+      bytes[n++] = *text++;
+    }
   }
   output_json_member(name, bytes, n);
 }

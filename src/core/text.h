@@ -18,7 +18,7 @@ void spile__text_put(spile__text *text, const char *string);
 void spile__text_put_number(spile__text *text, int64_t number);
 /* The bytes in double quotes, with \xNN for what is not printable ASCII, so that a message stays one harmless line. */
 void spile__text_put_quoted(spile__text *text, const char *bytes, size_t len);
-/* How many bytes, at most `len` and cut in no character of UTF-8, that makes at most `room` bytes of, quotes and all. */
+/* How many of the bytes, at most `len` and cut in no character of UTF-8, have room in `room` when they are quoted. */
 size_t spile__text_quotable(const char *bytes, size_t bytes_len, size_t len, size_t room);
 
 /* Whether bytes are UTF-8 (RFC 3629). */
