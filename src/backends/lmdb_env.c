@@ -69,10 +69,9 @@ int spile__lmdb_fail(spile_error *error, int result, const char *what) {
         "cannot %s: the LMDB data is damaged or not ours (%s); close it everywhere, run \"spile repair\"", what,
         mdb_strerror(result));
   case MDB_PANIC:
-    return spile__store_fail(
-        error, SPILE_EUNAVAILABLE, SPILE_REASON_IO,
-        "cannot %s: an earlier write failed halfway (%s); it opens anew once its calls have ended", what,
-        mdb_strerror(result));
+    return spile__store_fail(error, SPILE_EUNAVAILABLE, SPILE_REASON_IO,
+                             "cannot %s: an earlier write failed halfway (%s); it opens anew once its calls have ended",
+                             what, mdb_strerror(result));
   case ESTALE:
     return spile__store_fail(
         error, SPILE_EUNAVAILABLE, SPILE_REASON_IO,
