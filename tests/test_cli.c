@@ -16,7 +16,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-TestSuite(cli, .fini = run_finish, .timeout = 60);
+TestSuite(cli, .fini = run_finish);
 
 static const char *lmdb_uri(void) {
   static char uri[128];

@@ -11,7 +11,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-TestSuite(cli_check, .fini = run_finish, .timeout = 60);
+TestSuite(cli_check, .fini = run_finish);
 
 static size_t lines_of(const char *text) {
   size_t n = 0;

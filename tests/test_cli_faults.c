@@ -10,7 +10,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-TestSuite(cli_faults, .fini = run_finish, .timeout = 60);
+TestSuite(cli_faults, .fini = run_finish);
 
 #define UE "\xc3\xbc"
 #define EURO "\xe2\x82\xac"

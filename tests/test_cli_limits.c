@@ -16,7 +16,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-TestSuite(cli_limits, .fini = run_finish, .timeout = 60);
+TestSuite(cli_limits, .fini = run_finish);
 
 /* The file that all tests here ask. */
 static const char *site(void) {

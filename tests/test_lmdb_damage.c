@@ -258,7 +258,7 @@ static int repair(const lmdb_rig *rig, char moved_to[600], spile_error *error) {
   return spile_repair(uri, NULL, moved_to, 600, error);
 }
 
-Test(lmdb_damage, a_thousand_damaged_files_crash_nobody_and_none_answers_wrongly, .timeout = 300) {
+Test(lmdb_damage, a_thousand_damaged_files_crash_nobody_and_none_answers_wrongly) {
   enum { ROUNDS = 1000 };
   lmdb_rig rig;
   rig_start(&rig);

@@ -149,7 +149,7 @@ static pid_t worker_start(lmdb_rig *rig, const spile_spec *spec, ledger *book, i
 }
 
 /* A kill may fall between the commit and the acknowledgement: at most one token a kill is charged and not told. */
-Test(lmdb_faults, a_kill_loses_no_acknowledged_take_and_charges_at_most_one_more, .timeout = 120) {
+Test(lmdb_faults, a_kill_loses_no_acknowledged_take_and_charges_at_most_one_more) {
   enum { KILLS = 300 };
   lmdb_rig rig;
   rig_start(&rig);
@@ -452,7 +452,7 @@ static void *denied_run(void *user) {
 }
 
 /* More at once than have ever read in this process, which therefore cannot each have a reader. */
-Test(lmdb_faults, a_stopped_holder_denies_no_thread_its_denial, .timeout = 120) {
+Test(lmdb_faults, a_stopped_holder_denies_no_thread_its_denial) {
   enum { THREADS = 24 };
   lmdb_rig rig;
   rig_start(&rig);

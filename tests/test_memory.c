@@ -268,7 +268,7 @@ static size_t probes_of(char (*keys)[16], size_t count) {
   return total;
 }
 
-Test(memory, mem_04_is_not_slowed_by_keys_made_to_collide_without_the_secret, .timeout = 120) {
+Test(memory, mem_04_is_not_slowed_by_keys_made_to_collide_without_the_secret) {
   enum { count = 100000 };
   static char colliding[count][16];
   static char plain[count][16];
@@ -296,7 +296,7 @@ Test(memory, mem_04_draws_another_secret_for_each_table) {
   b->ops->close(b, false);
 }
 
-Test(memory, refuses_more_limits_than_it_can_name_as_no_room, .timeout = 120) {
+Test(memory, refuses_more_limits_than_it_can_name_as_no_room) {
   spile_store *store = store_open("?keys=10", true);
   char name[16];
   for (int i = 0; i < (1 << 19) - 1; i++) {

@@ -62,7 +62,7 @@ static void *log_crowd_peek(void *user) {
   return NULL;
 }
 
-Test(memory_threads, mem_02_a_log_lets_exactly_its_capacity_through_many_threads, .timeout = 120) {
+Test(memory_threads, mem_02_a_log_lets_exactly_its_capacity_through_many_threads) {
   spile_store *store = store_open("?keys=100", true);
   spile_spec log = log_of("log", 1000, 3600000);
   spile_spec other = spec_of("other", 1000000, 1000000, 1);
@@ -107,7 +107,7 @@ static void *round_take(void *user) {
   }
 }
 
-Test(memory_threads, mem_02_lets_exactly_100_of_200_threads_through_in_a_thousand_rounds, .timeout = 300) {
+Test(memory_threads, mem_02_lets_exactly_100_of_200_threads_through_in_a_thousand_rounds) {
   static round_takers t;
   spile_spec spec = spec_of("default", 100, 1, 3600000);
   t.store = store_open("?keys=2000", true);
@@ -158,7 +158,7 @@ static void *flood_run(void *user) {
   return NULL;
 }
 
-Test(memory_threads, mem_03_looks_at_a_bounded_number_of_entries_while_full, .timeout = 120) {
+Test(memory_threads, mem_03_looks_at_a_bounded_number_of_entries_while_full) {
   spile_store *store = store_open("?keys=50000", true);
   spile_spec spec = spec_of("default", 5, 1, 3600000);
   pthread_t ids[8];
@@ -220,7 +220,7 @@ static void *churn_run(void *user) {
   return NULL;
 }
 
-Test(memory_threads, stays_in_range_while_entries_change_hands_under_threads, .timeout = 300) {
+Test(memory_threads, stays_in_range_while_entries_change_hands_under_threads) {
   spile_store *store = store_open("?keys=60", false);
   spile_spec specs[3] = {spec_of("a", 5, 1, 1), spec_of("a", 7, 3, 2), spec_of("a", 5, 70001, 70000)};
   pthread_t ids[4];

@@ -20,7 +20,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-TestSuite(replay, .fini = run_finish, .timeout = 120);
+TestSuite(replay, .fini = run_finish);
 
 /* Nothing that a terminal would obey. */
 static void expect_printable(const char *text) {

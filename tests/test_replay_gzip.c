@@ -17,7 +17,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-TestSuite(replay_gzip, .fini = run_finish, .timeout = 120);
+TestSuite(replay_gzip, .fini = run_finish);
 
 static void expect_out_contains(const char *part) {
   expect_status(0);

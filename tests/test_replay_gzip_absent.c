@@ -9,7 +9,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-Test(replay_gzip_absent, a_compressed_log_is_refused_with_the_way_out, .fini = run_directory_remove, .timeout = 60) {
+Test(replay_gzip_absent, a_compressed_log_is_refused_with_the_way_out, .fini = run_directory_remove) {
   char path[256];
   (void)snprintf(path, sizeof(path), "%s/access.log.2.gz", run_directory());
   FILE *file = fopen(path, "wb");

@@ -12,7 +12,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-TestSuite(replay_limits, .fini = run_finish, .timeout = 120);
+TestSuite(replay_limits, .fini = run_finish);
 
 static const char *limits_file(const char *text) {
   return own_file("limits.json", text);

@@ -949,7 +949,7 @@ static redisReply *eval_of(redis_server *server, const char *script, const char 
  * The long way, that of several and of a given time, which the differential test compares with the core, and that of
  * one on the server's own clock, told the time.
  */
-Test(take_lua, windows_agree_on_every_path, .timeout = 120) {
+Test(take_lua, windows_agree_on_every_path) {
   redis_server *server = redis_server_start();
   char *general = replaced(spile__take_lua, "local usual = not values and not verb", "local usual = false");
   char *let_in = replaced(spile__take_lua, "not ARGV[5] then", "not ARGV[6] then");

@@ -78,6 +78,15 @@ static spile_verb verb_of(sim_verb verb) {
   }
 }
 
+/* A store hands on no reading that cannot be: from here on it is computed with. */
+static bool call_is_possible(const spile_call *call) {
+  for (size_t i = 0; i < call->n; i++) {
+    if (!spile__item_valid(&call->items[i], call->verb))
+      return false;
+  }
+  return true;
+}
+
 static int tap_decide(spile_store *store, spile_call *call) {
   sim_tap *tap = tap_of(store);
   sim *s = tap->s;
@@ -88,6 +97,10 @@ static int tap_decide(spile_store *store, spile_call *call) {
   if (first == NULL && call->verb != verb_of(outer->verb))
     sim_oracles_fail(&s->oracles, "call %llu asks the store for something else", (unsigned long long)outer->number);
   int result = tap->inner->ops->decide(tap->inner, call);
+  if (result == SPILE_OK && !call_is_possible(call)) {
+    sim_oracles_fail(&s->oracles, "call %llu read what cannot be", (unsigned long long)outer->number);
+    result = SPILE_EUNAVAILABLE;
+  }
   ask.end_ms = sim_world_now_ms(&s->world);
   ask.answered = result == SPILE_OK;
   ask.charged = result == SPILE_OK && call_charges(call, verb_of(outer->verb));
