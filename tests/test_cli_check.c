@@ -68,7 +68,7 @@ Test(cli_check, a_warning_is_told_and_the_file_is_good) {
   RUN("check", data_path("limits/table.json"));
   expect_status(0);
   expect_contains(run.err, "table.json:1:1: warning: there is no on_store_error, so requests pass while the store "
-                           "cannot answer; write \"on_store_error\": \"open\"");
+                           "cannot answer; write {\"on_store_error\": \"open\", \"limits\": {...}}");
   cr_assert(eq(sz, lines_of(run.err), 1));
   expect_out("default: 60 requests at once, then 1 request a second; 119 in the first minute; full after 1 min; per "
              "tenant, else user, else client address; open without the store\n"
@@ -89,6 +89,13 @@ Test(cli_check, what_a_file_says_does_no_harm_to_a_terminal) {
 }
 
 /* ---- In words ---- */
+
+Test(cli_check, a_member_of_a_file_in_a_table_of_routes_is_told_where_it_belongs) {
+  RUN("check", own_file("own.json", "{\"on_store_error\":\"open\",\"default\":{\"capacity\":1,\"refill\":\"1/s\"}}"));
+  expect_status(2);
+  expect_contains(run.err,
+                  "\"on_store_error\" is no route; write it beside \"limits\", and the routes in \"limits\": {...}\n");
+}
 
 Test(cli_check, a_route_is_explained_in_sentences) {
   RUN("check", data_path("limits/shop.json"), "--explain", "post /search/?q=1", "--tier", "pro");

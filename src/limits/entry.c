@@ -102,6 +102,8 @@ const char *spile__route_read(spile__reader *reader, const spile__node *node, co
   const char *advice = what == percent ? "write a percent sign as %25" : form;
   if (strcmp(text, word_default) == 0)
     what = "is what all routes without an entry meet, and no route itself";
+  else if (spile__is_file_member(text))
+    advice = "write it beside \"limits\", and the routes in \"limits\": {...}";
   else if (is_default_misspelt(text))
     advice = "write \"default\", which is the nearest";
   spile__fault_error(faults, node, advice, "%s %s", spile__show(text, strlen(text)).text, what);

@@ -63,8 +63,10 @@ static void store_error_read(spile__reader *reader, const spile__node *node) {
   if (node == NULL && reader->faults.errors > 0)
     return;
   if (node == NULL) {
+    bool table = json_object_get(reader->document.json, "limits") == NULL;
     spile__fault_warning(&reader->faults, reader->document.nodes,
-                         "write \"on_store_error\": \"open\", or \"closed\" or \"fail\"",
+                         table ? "write {\"on_store_error\": \"open\", \"limits\": {...}} and the routes in \"limits\""
+                               : "write \"on_store_error\": \"open\", or \"closed\" or \"fail\"",
                          "there is no on_store_error, so requests pass while the store cannot answer");
     return;
   }
@@ -240,6 +242,14 @@ static void skips_read(spile__reader *reader, const spile__node *node) {
 }
 
 /* ---- The whole ---- */
+
+bool spile__is_file_member(const char *name) {
+  for (size_t i = 0; i < TOP_COUNT; i++) {
+    if (strcmp(name, top_names[i]) == 0)
+      return true;
+  }
+  return false;
+}
 
 /* Whether a name is METHOD PATH, or nearer to "default" than to what a file has. */
 static bool is_like_entry(const char *name) {

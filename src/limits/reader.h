@@ -78,6 +78,9 @@ bool spile__integer_read(spile__reader *reader, const spile__node *node, const c
 /* Which of some words, up to NULL, a value is. @return -1: none, a fault */
 int spile__word_read(spile__reader *reader, const spile__node *node, const char *const *words);
 
+/* Whether a file has a member of this name at its top. */
+bool spile__is_file_member(const char *name);
+
 /* Whether a header can have this name (RFC 9110, 5.1), of at most 100 bytes. */
 bool spile__is_header_name(const char *name);
 
