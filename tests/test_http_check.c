@@ -45,12 +45,24 @@ static const char *server_header(void *user, const char *name, size_t index) {
   return NULL;
 }
 
+/* The last line of the log, and how many there were. */
+static char log_line[400];
+static size_t log_count;
+
+static void log_keep(void *user, spile_log_level level, const char *line) {
+  (void)user;
+  cr_assert(eq(int, (int)level, SPILE_LOG_ERROR));
+  (void)snprintf(log_line, sizeof(log_line), "%s", line);
+  log_count++;
+}
+
 static server *server_start(void) {
   static const char *const trusted[] = {"10.0.0.0/8"};
   server *s = calloc(1, sizeof(*s));
   cr_assert(s != NULL);
   spile_options options = SPILE_OPTIONS_INIT;
   options.breaker_failures = SPILE_BREAKER_OFF;
+  options.log = log_keep;
   s->store = spile_scripted_store_new();
   cr_assert(eq(int, spile_open_store(&s->limiter, spile_scripted_store_base(s->store), &options, NULL), SPILE_OK));
   spile_http_options http = SPILE_HTTP_OPTIONS_INIT;
@@ -332,13 +344,38 @@ Test(http_check, answers_500_and_why_for_a_server_that_calls_it_wrongly) {
   cr_assert(eq(int, check(s), SPILE_EINVAL));
   cr_assert(eq(int, s->response.status, 500));
   cr_assert(eq(int, spile_http_check(NULL, &s->request, &s->response), SPILE_EINVAL));
+  cr_assert(eq(str, s->response.decision.detail, "the limiter is NULL"));
   cr_assert(eq(int, spile_http_check(s->limiter, NULL, &s->response), SPILE_EINVAL));
   cr_assert(eq(int, s->response.status, 500));
-  cr_assert(eq(int, spile_http_check(s->limiter, &s->request, NULL), SPILE_EINVAL));
   spile_http_request unstarted = {0};
   cr_assert(eq(int, spile_http_check(s->limiter, &unstarted, &s->response), SPILE_EINVAL));
-  spile_http_response no_size = {0};
-  cr_assert(eq(int, spile_http_check(s->limiter, &s->request, &no_size), SPILE_EINVAL));
+  cr_assert(eq(str, s->response.decision.detail, "the request is NULL, or was not started by SPILE_HTTP_REQUEST_INIT"));
+  cr_assert(eq(sz, spile_scripted_store_calls(s->store), (size_t)0));
+  cr_assert(eq(sz, log_count, (size_t)0));
+  server_finish(s);
+}
+
+Test(http_check, a_response_that_cannot_be_written_is_told_to_the_log) {
+  static const rig_limit limits[] = {{"1/s"}};
+  server *s = server_start();
+  server_route(s, "POST /search", SPILE_ROUTE_LIMITED, limits, 1);
+  const size_t sizes[] = {0, 3, sizeof(spile_http_response) - 1};
+  for (size_t i = 0; i < COUNT(sizes); i++) {
+    /* As large as it says, so that a sanitizer sees a byte written behind it. */
+    spile_http_response *small = malloc(sizes[i] > sizeof(size_t) ? sizes[i] : sizeof(size_t));
+    cr_assert(small != NULL);
+    memcpy(small, &sizes[i], sizeof(size_t));
+    cr_assert(eq(int, spile_http_check(s->limiter, &s->request, small), SPILE_EINVAL));
+    free(small);
+  }
+  cr_assert(eq(int, spile_http_check(s->limiter, &s->request, NULL), SPILE_EINVAL));
+  cr_assert(eq(int, spile_http_check(NULL, &s->request, NULL), SPILE_EINVAL));
+  /* Once a second; these took a fraction of one, or a busy machine had more to say. */
+  cr_assert(lt(sz, (size_t)0, log_count));
+  static const char told[] =
+      "spile_http_check: the response is NULL, or was not started by SPILE_HTTP_RESPONSE_INIT; nothing was asked, and "
+      "nothing written into it";
+  cr_assert(strncmp(log_line, told, strlen(told)) == 0, "%s", log_line);
   cr_assert(eq(sz, spile_scripted_store_calls(s->store), (size_t)0));
   server_finish(s);
 }

@@ -184,7 +184,8 @@ typedef struct spile_http_response {
  *   closed or fail, or no room        503   no limit headers and no Retry-After: nobody knows them
  *   no subject for a limit            as if its store could not answer: left out when open, else 503
  *
- * @param response  written on every result
+ * @param response  written on every result, unless it is NULL or not started by its INIT: then nothing is, and
+ *                  options.log is told, once a second
  * @return SPILE_ALLOWED: go ahead. Anything else: refuse with response->status. SPILE_DENIED, SPILE_NEVER, or an error
  * as from spile_limits_take; SPILE_ECONFIG also where no limits are in force; SPILE_EINVAL, an argument is NULL or not
  * started by its INIT

@@ -64,12 +64,19 @@ SPILE__OUT_OF_LINE static int check_under(spile_limiter *limiter, const spile_li
 }
 
 int spile_http_check(spile_limiter *limiter, const spile_http_request *request, spile_http_response *response) {
-  if (response == NULL || response->struct_size < sizeof(*response))
+  if (response == NULL || response->struct_size < sizeof(*response)) {
+    /* Nobody knows how much of it may be written. */
+    if (limiter != NULL)
+      spile__limiter_log_misuse(limiter, "spile_http_check: the response is NULL, or was not started by "
+                                         "SPILE_HTTP_RESPONSE_INIT; nothing was asked, and nothing written into it");
     return SPILE_EINVAL;
+  }
   response->client[0] = '\0';
-  if (limiter == NULL || request == NULL || request->struct_size < sizeof(*request))
+  if (limiter == NULL)
+    return check_refuse(NULL, response, SPILE_EINVAL, "the limiter is NULL");
+  if (request == NULL || request->struct_size < sizeof(*request))
     return check_refuse(NULL, response, SPILE_EINVAL,
-                        "the limiter or the request is NULL, or it was not started by SPILE_HTTP_REQUEST_INIT");
+                        "the request is NULL, or was not started by SPILE_HTTP_REQUEST_INIT");
   if (request->method == NULL || (request->path == NULL && request->route == NULL))
     return check_refuse(request->settings, response, SPILE_EINVAL, "the request has no method, or no path and route");
   if (limiter->fork_generation != spile__fork_generation())

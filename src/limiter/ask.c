@@ -359,21 +359,38 @@ static int limiter_decide_full(spile_limiter *limiter, spile_call *call, const s
 
 /* ---- When the store does not answer ---- */
 
+/* Whether it may be said again, once a second; else it is counted. `*hidden` is how many were. */
+static bool logged_is_due(limiter_logged *logged, const spile_env *env, uint64_t *hidden) {
+  int64_t now_ms = env->monotonic_ms(env->user);
+  int64_t next_ms = atomic_load_explicit(&logged->next_ms, memory_order_relaxed);
+  if (now_ms < next_ms || !atomic_compare_exchange_strong_explicit(&logged->next_ms, &next_ms, now_ms + 1000,
+                                                                   memory_order_relaxed, memory_order_relaxed)) {
+    atomic_fetch_add_explicit(&logged->hidden, 1, memory_order_relaxed);
+    return false;
+  }
+  *hidden = atomic_exchange_explicit(&logged->hidden, 0, memory_order_relaxed);
+  return true;
+}
+
+/* Ends a line with how many it stands for, and says it. */
+static void text_log(spile__text *text, const spile_env *env, uint64_t hidden, const char *line) {
+  if (hidden > 0) {
+    spile__text_put(text, "; and ");
+    spile__text_put_number(text, (int64_t)hidden);
+    spile__text_put(text, " times since this was last said");
+  }
+  env->log(env->log_user, SPILE_LOG_ERROR, line);
+}
+
 /*
  * Says in the log that the store failed, once a second for each reason; a line tells how many failures it stands for.
  * What a store says is one line without control characters and without secrets.
  */
 SPILE__OUT_OF_LINE static void limiter_log_failure(spile_limiter *limiter, const spile_error *error) {
-  limiter_logged *logged = &limiter->logged[error->reason];
-  int64_t now_ms = limiter->env.monotonic_ms(limiter->env.user);
-  int64_t next_ms = atomic_load_explicit(&logged->next_ms, memory_order_relaxed);
-  if (now_ms < next_ms || !atomic_compare_exchange_strong_explicit(&logged->next_ms, &next_ms, now_ms + 1000,
-                                                                   memory_order_relaxed, memory_order_relaxed)) {
-    atomic_fetch_add_explicit(&logged->hidden, 1, memory_order_relaxed);
+  uint64_t hidden;
+  if (!logged_is_due(&limiter->logged[error->reason], &limiter->env, &hidden))
     return;
-  }
   char line[400];
-  uint64_t hidden = atomic_exchange_explicit(&logged->hidden, 0, memory_order_relaxed);
   spile__text text;
   spile__text_init(&text, line, sizeof(line));
   spile__text_put(&text, limiter->store->ops->name);
@@ -381,12 +398,19 @@ SPILE__OUT_OF_LINE static void limiter_log_failure(spile_limiter *limiter, const
   spile__text_put(&text, spile_reason_name(error->reason));
   spile__text_put(&text, "): ");
   spile__text_put(&text, error->message);
-  if (hidden > 0) {
-    spile__text_put(&text, "; and ");
-    spile__text_put_number(&text, (int64_t)hidden);
-    spile__text_put(&text, " times since this was last said");
-  }
-  limiter->env.log(limiter->env.log_user, SPILE_LOG_ERROR, line);
+  text_log(&text, &limiter->env, hidden, line);
+}
+
+void spile__limiter_log_misuse(spile_limiter *limiter, const char *what) {
+  uint64_t hidden;
+  /* No failure is without a reason, so its place is free. */
+  if (!logged_is_due(&limiter->logged[SPILE_REASON_NONE], &limiter->env, &hidden))
+    return;
+  char line[400];
+  spile__text text;
+  spile__text_init(&text, line, sizeof(line));
+  spile__text_put(&text, what);
+  text_log(&text, &limiter->env, hidden, line);
 }
 
 /* Decides without the store: never from the numbers, else by the limits' on_store_error. */

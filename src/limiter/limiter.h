@@ -91,6 +91,9 @@ int spile__limiter_ask(spile_limiter *limiter, spile_verb verb, const spile_requ
 #define SPILE__KEY_PREFIX_FORM "1 to 64 of A-Z a-z 0-9 - . _ ~"
 bool spile__key_prefix_valid(const char *prefix, size_t len);
 
+/* Says in the log, once a second, that a function was called so that nothing else can tell it. */
+void spile__limiter_log_misuse(spile_limiter *limiter, const char *what);
+
 /* Sets a decision that there is none, and why. */
 void spile__decision_fail(spile_decision *decision, const spile_error *error);
 
