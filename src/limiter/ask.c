@@ -336,12 +336,9 @@ static int decide_full_with(spile_limiter *limiter, spile_call *call, const spil
   }
 }
 
-/* Few items do with a small stack. */
-#define FULL_FEW 16
-
 SPILE__OUT_OF_LINE static int decide_full_few(spile_limiter *limiter, spile_call *call, const spile_item *items,
                                               size_t n, spile_decision *decision, spile_decision *each) {
-  spile_item room[FULL_FEW];
+  spile_item room[SPILE__FEW];
   return decide_full_with(limiter, call, items, n, decision, each, room);
 }
 
@@ -353,8 +350,8 @@ SPILE__OUT_OF_LINE static int decide_full_many(spile_limiter *limiter, spile_cal
 
 static int limiter_decide_full(spile_limiter *limiter, spile_call *call, const spile_item *items, size_t n,
                                spile_decision *decision, spile_decision *each) {
-  return n <= FULL_FEW ? decide_full_few(limiter, call, items, n, decision, each)
-                       : decide_full_many(limiter, call, items, n, decision, each);
+  return n <= SPILE__FEW ? decide_full_few(limiter, call, items, n, decision, each)
+                         : decide_full_many(limiter, call, items, n, decision, each);
 }
 
 /* ---- When the store does not answer ---- */

@@ -131,10 +131,6 @@ static const char *items_make(const spile_limiter *limiter, const spile_request 
   return NULL;
 }
 
-/* So many requests and their decisions lie on the stack at once where there are no more; a limits file has no more for
- * one request. */
-#define ASKING_FEW 16
-
 /* Requests made into the items of one call. Both arrays are the caller's and have room for n. */
 typedef struct asking {
   size_t n;
@@ -213,7 +209,7 @@ static int asking_decide_each(spile_limiter *limiter, spile_verb verb, asking *a
 /* The same for somebody who does not want it in the end. */
 SPILE__OUT_OF_LINE static int asking_decide_few(spile_limiter *limiter, spile_verb verb, asking *asked,
                                                 spile_decision *decision, const spile__about *about) {
-  spile_decision each[ASKING_FEW];
+  spile_decision each[SPILE__FEW];
   return asking_decide_each(limiter, verb, asked, decision, each, about);
 }
 
@@ -229,7 +225,7 @@ static int asking_run(spile_limiter *limiter, spile_verb verb, asking *asked, sp
   if (each != NULL)
     return asking_decide_each(limiter, verb, asked, decision, each, about);
   if (limiter->watch != NULL)
-    return asked->n <= ASKING_FEW ? asking_decide_few(limiter, verb, asked, decision, about)
+    return asked->n <= SPILE__FEW ? asking_decide_few(limiter, verb, asked, decision, about)
                                   : asking_decide_many(limiter, verb, asked, decision, about);
   int result = asking_decide(limiter, verb, asked, decision, NULL, about);
   asking_count(limiter, verb, result, decision, about);
@@ -270,8 +266,8 @@ static int asking_make_and_run(spile_limiter *limiter, spile_verb verb, const sp
 
 SPILE__OUT_OF_LINE static int ask_few(spile_limiter *limiter, spile_verb verb, const spile_request *requests, size_t n,
                                       spile_decision *decision, spile_decision *each, const spile__about *about) {
-  spile_item items[ASKING_FEW];
-  uint8_t item_of[ASKING_FEW];
+  spile_item items[SPILE__FEW];
+  uint8_t item_of[SPILE__FEW];
   asking asked = {.items = items, .item_of = item_of};
   return asking_make_and_run(limiter, verb, requests, n, &asked, decision, each, about);
 }
@@ -289,7 +285,7 @@ int spile__limiter_ask(spile_limiter *limiter, spile_verb verb, const spile_requ
   spile_decision unwanted;
   if (decision == NULL)
     decision = &unwanted;
-  return n <= ASKING_FEW ? ask_few(limiter, verb, requests, n, decision, each, about)
+  return n <= SPILE__FEW ? ask_few(limiter, verb, requests, n, decision, each, about)
                          : ask_many(limiter, verb, requests, n, decision, each, about);
 }
 

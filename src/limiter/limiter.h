@@ -53,6 +53,9 @@ struct spile_limiter {
   limiter_counts counts[LIMITER_STRIPES];
 };
 
+/* Room on the stack for so many requests where a call has no more: a limits file has no more for one request. */
+#define SPILE__FEW 16
+
 /*
  * What a store that may be somebody's own gave in the place of an answer: one line, a reason and a text in any case.
  * @param valid  whether the contract lets a store answer `result`

@@ -244,11 +244,7 @@ static void skips_read(spile__reader *reader, const spile__node *node) {
 /* ---- The whole ---- */
 
 bool spile__is_file_member(const char *name) {
-  for (size_t i = 0; i < TOP_COUNT; i++) {
-    if (strcmp(name, top_names[i]) == 0)
-      return true;
-  }
-  return false;
+  return spile__name_index(top_names, TOP_COUNT, name) < TOP_COUNT;
 }
 
 /* Whether a name is METHOD PATH, or nearer to "default" than to what a file has. */

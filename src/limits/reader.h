@@ -78,6 +78,9 @@ bool spile__integer_read(spile__reader *reader, const spile__node *node, const c
 /* Which of some words, up to NULL, a value is. @return -1: none, a fault */
 int spile__word_read(spile__reader *reader, const spile__node *node, const char *const *words);
 
+/* Which of `names` a name is; n: none. */
+size_t spile__name_index(const char *const *names, size_t n, const char *name);
+
 /* Whether a file has a member of this name at its top. */
 bool spile__is_file_member(const char *name);
 

@@ -38,6 +38,13 @@ const char *spile__advise_name(spile__reader *reader, const char *word, const ch
   return copy != NULL ? copy : "";
 }
 
+size_t spile__name_index(const char *const *names, size_t n, const char *name) {
+  size_t i = 0;
+  while (i < n && strcmp(names[i], name) != 0)
+    i++;
+  return i;
+}
+
 bool spile__members_read(spile__reader *reader, const spile__node *object, const char *const *names, size_t n,
                          const spile__node **nodes) {
   for (size_t i = 0; i < n; i++)
@@ -49,9 +56,7 @@ bool spile__members_read(spile__reader *reader, const spile__node *object, const
   }
   const spile__node *child = spile__node_first(&reader->document, object);
   for (; child != NULL; child = spile__node_next(&reader->document, child)) {
-    size_t i = 0;
-    while (i < n && strcmp(names[i], child->name) != 0)
-      i++;
+    size_t i = spile__name_index(names, n, child->name);
     if (i < n)
       nodes[i] = child;
     else if (reader->faults.count < SPILE__FAULTS_MAX)
@@ -67,16 +72,13 @@ void spile__members_misspelt(const spile__reader *reader, const spile__node *obj
                              bool *meant) {
   const spile__node *child = spile__node_first(&reader->document, object);
   for (; child != NULL; child = spile__node_next(&reader->document, child)) {
-    size_t i = 0;
-    while (i < n && strcmp(names[i], child->name) != 0)
-      i++;
-    if (i < n)
+    if (spile__name_index(names, n, child->name) < n)
       continue;
     /* Where so many faults are found, nobody asks which name is nearest. */
     const char *nearest = NULL;
     if (reader->faults.count < SPILE__FAULTS_MAX)
       nearest = spile__near_name(child->name, names, n);
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
       meant[i] = meant[i] || nearest == NULL || names[i] == nearest;
   }
 }

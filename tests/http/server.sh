@@ -295,6 +295,16 @@ ends_by_itself() {
     wait "$1"
 }
 
+# Starts the server with a wrong command line.
+refuses() {
+    status=0
+    "$server" "$@" >"$work/server.out" 2>"$work/server.err" </dev/null &
+    server_pid=$!
+    pids="$pids $server_pid"
+    ends_by_itself "$server_pid" || status=$?
+    same "the exit status of $*" "$status" 2
+}
+
 it_refuses_to_start_wrongly() {
     limits <<'EOF'
 { "limits": { "default": { "capacity": 0, "refill": "1/s" }, "POST /serach": "lgoin" } }
@@ -311,21 +321,11 @@ EOF
     "$server" -l 127.0.0.1:0 -w 2 -s "lmdb:$work/store" -f "$work/none.json" >/dev/null 2>"$work/server.err" || status=$?
     same 'the exit status of a server whose workers cannot start' "$status" 2
     for address in 127.0.0.1:99999 127.0.0.1:65536 127.0.0.1:-1 127.0.0.1: 127.0.0.1:80x 127.0.0.1 localhost:0 unix:; do
-        status=0
-        "$server" -l "$address" >"$work/server.out" 2>"$work/server.err" </dev/null &
-        server_pid=$!
-        pids="$pids $server_pid"
-        ends_by_itself "$server_pid" || status=$?
-        same "the exit status of -l $address" "$status" 2
+        refuses -l "$address"
         grep -q -- "^-l $address: write HOST:PORT" "$work/server.err" || fail "-l $address: no advice"
     done
     for accounts in "$work/none" "$work"; do
-        status=0
-        "$server" -l 127.0.0.1:0 -k "$accounts" >"$work/server.out" 2>"$work/server.err" </dev/null &
-        server_pid=$!
-        pids="$pids $server_pid"
-        ends_by_itself "$server_pid" || status=$?
-        same "the exit status of -k $accounts" "$status" 2
+        refuses -l 127.0.0.1:0 -k "$accounts"
         grep -q -- "^-k $accounts: the accounts cannot be read: " "$work/server.err" || fail "-k $accounts: no reason"
     done
 }
