@@ -74,10 +74,9 @@ static pid_t worker_start(const char *uri, const spile_limit *limit, ledger *boo
   _exit(0);
 }
 
-/* Waits until the workers have begun some more takes, so that a kill meets work and not only forks. */
+/* Waits until the workers have begun so many takes in all, so that a kill meets work and not only forks. */
 static void progress_wait(ledger *book, long long takes) {
-  long long from = atomic_load(&book->started);
-  while (atomic_load(&book->started) < from + takes)
+  while (atomic_load(&book->started) < takes)
     (void)sched_yield();
 }
 
@@ -91,7 +90,7 @@ static void kill_workers(const char *uri) {
     workers[i] = worker_start(uri, limit, book, INT64_MAX);
   for (int i = 0; i < KILLS; i++) {
     seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    progress_wait(book, 1 + (long long)(seed >> 60));
+    progress_wait(book, atomic_load(&book->started) + 1 + (long long)(seed >> 60));
     int victim = (int)(seed >> 33) % WORKERS;
     cr_assert(kill(workers[victim], SIGKILL) == 0);
     int status;
